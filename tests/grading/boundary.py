@@ -1,0 +1,63 @@
+"""What a graded test may do with the submission besides calling it: count its cost, take its gradient.
+
+Works the same in one process and across the process boundary; the counting itself always happens on
+the submission's side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from assignment.provided.lab.counter import Cost
+from tests.grading.transport import proxy, sides
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A call's value, its cost, and which tensor arguments it changed in place.
+
+    `changed` holds names: "0" for the first positional argument, or the keyword.
+    """
+
+    value: object
+    cost: Cost
+    changed: list[str]
+
+
+def observe(target: Callable, *args, **kwargs) -> Observation:
+    """Call `target` (a name of the submission, a handle, or a handle's method) and watch it.
+
+    Callables written in a test and passed as arguments are not counted.
+    """
+    if _is_remote(target):
+        seen = proxy.request("observe", target=target, args=list(args), kwargs=kwargs)
+    else:
+        args = [_uncounted(arg) for arg in args]
+        seen = sides.observe(target, args, {name: _uncounted(a) for name, a in kwargs.items()})
+    return Observation(*seen)
+
+
+def grad_of(
+    target: Callable, *inputs: Tensor, cotangent: Tensor | None = None
+) -> tuple[Tensor, list[Tensor]]:
+    """`target(*inputs)` and the gradient of Σ output · cotangent (ones by default) for each input."""
+    if _is_remote(target):
+        return proxy.request("grad", target=target, inputs=list(inputs), cotangent=cotangent)
+    return sides.grad_of(target, inputs, cotangent)
+
+
+def _is_remote(target: object) -> bool:
+    return isinstance(target, proxy.Name | proxy.Handle)
+
+
+def _uncounted(argument: object) -> object:
+    """A test's own function, made invisible to the counter; everything else as it is."""
+    return sides.uncounted(argument) if _is_of_a_test(argument) else argument
+
+
+def _is_of_a_test(argument: object) -> bool:
+    where = getattr(argument, "__module__", None)  # of a function, or of an object's class
+    return callable(argument) and isinstance(where, str) and where.startswith("tests.")

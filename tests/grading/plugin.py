@@ -1,0 +1,221 @@
+"""The pytest plugin of the graded suite: --submission, markers, seeded fixtures, one record a test."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.grading import submission
+from tests.grading.course import load_course
+from tests.grading.draw import Draw, official_seed, test_seed
+from tests.grading.errors import GraderError
+from tests.grading.records import Figure, TestRecord
+from tests.grading.reference_costs import reference_ratio
+from tests.grading.tiers import Tier, describe, tier
+from tests.grading.transport import proxy
+from tests.grading.transport.forkserver import ForkServer
+
+TESTS = Path(__file__).resolve().parents[1]
+TIME_LIMIT = 60.0  # seconds one test may wait for the submission: a hang, not a benchmark
+SECRET = "GRADING_SECRET"  # the term's secret: makes the inputs of official grading
+
+RECORDS = pytest.StashKey[list[TestRecord]]()
+SEED = pytest.StashKey[int | None]()  # None: official, the inputs come from the secret
+_COURSE = pytest.StashKey()
+_SERVER = pytest.StashKey[ForkServer]()
+_PROBLEM = pytest.StashKey[str]()
+_FIGURE = pytest.StashKey[Figure]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("grading")
+    group.addoption("--submission", help="tree under test: solutions, assignment or a path")
+    group.addoption("--seed", type=int, help="seed of the inputs (default: fresh, printed)")
+    group.addoption(
+        "--isolated", action="store_true", help="run the submission in child processes"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "group(name): the correctness group a graded test is in")
+    config.addinivalue_line("markers", "cost(name): a graded test of a cost; calls `budget` once")
+    tree = submission.find_tree(config.getoption("--submission"))
+    config.stash[RECORDS] = []
+    config.stash[_COURSE] = load_course(TESTS / "course.toml")
+    config.stash[SEED] = _choose_seed(config.getoption("--seed"))
+    if config.getoption("--isolated"):
+        config.stash[_SERVER] = ForkServer(tree)
+        submission.install_finder(proxy.ProxyFinder())
+    else:
+        submission.install(tree)
+
+
+def _choose_seed(asked: int | None) -> int | None:
+    if asked is None and SECRET not in os.environ:
+        return secrets.randbelow(2**32)
+    return asked
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if server := config.stash.get(_SERVER, None):
+        server.close()
+    submission.uninstall()
+    for name in [n for n, m in sys.modules.items() if _is_graded_file(getattr(m, "__file__", None))]:
+        del sys.modules[name]  # they hold names of this run's submission
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    tree = submission.find_tree(config.getoption("--submission"))
+    return f"submission: {submission.short(tree)}, seed: {_tell_seed(config)}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    problems = config.stash[_COURSE].problems
+    for item in items:
+        name = problem_of(item.path)
+        if name is None:
+            continue
+        if name not in problems:
+            raise pytest.UsageError(f"{item.nodeid}: tests/course.toml has no problem {name!r}")
+        problem = problems[name]
+        group, cost = _marked(item, "group"), _marked(item, "cost")
+        if (group is None) == (cost is None):
+            raise pytest.UsageError(f"{item.nodeid}: needs one marker, @group(…) or @cost(…)")
+        known = problem.groups if group else problem.costs
+        if (group or cost) not in known:
+            raise pytest.UsageError(
+                f"{item.nodeid}: tests/course.toml gives {name} no {group or cost!r}, "
+                f"only {', '.join(known) or 'none of that kind'}"
+            )
+        item.stash[_PROBLEM] = name
+
+
+def problem_of(path: Path) -> str | None:
+    """The problem a test file grades: tests/<unit>/test_<module>.py, also under tests/hidden/."""
+    parts = path.relative_to(TESTS).parts if path.is_relative_to(TESTS) else ()
+    parts = parts[1:] if parts[:1] == ("hidden",) else parts
+    if len(parts) != 2 or parts[0] in ("staff", "grading"):
+        return None
+    return f"{parts[0]}.{Path(parts[1]).stem.removeprefix('test_')}"
+
+
+def _is_graded_file(file: str | None) -> bool:
+    return file is not None and problem_of(Path(file)) is not None
+
+
+@pytest.fixture
+def draw(request: pytest.FixtureRequest) -> Draw:
+    """Random inputs of this test: from --seed, or in official grading from the term's secret."""
+    seed = request.config.stash[SEED]
+    if seed is None:
+        seed = official_seed(os.environ[SECRET], request.node.stash.get(_PROBLEM, ""))
+    return Draw(test_seed(seed, request.node.nodeid.rpartition("/")[2]))
+
+
+@pytest.fixture
+def budget(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Compare a cost with its ideal: `budget(got, ideal, unit="bytes", beside={"uncached": n})`."""
+    item = request.node
+    problem = request.config.stash[_COURSE].problems[item.stash[_PROBLEM]]
+    name = _marked(item, "cost")
+
+    def check(got, ideal, *, unit="bytes", beside=None) -> None:
+        if _FIGURE in item.stash:
+            raise GraderError(f"{item.nodeid} calls budget twice")
+        counted_by = problem.costs[name].counted_by
+        usual = reference_ratio(item.nodeid)
+        reference = None if usual is None else usual * ideal
+        figure = Figure(name, got, ideal, unit, counted_by, reference, dict(beside or {}))
+        item.stash[_FIGURE] = figure
+        assert tier(got, ideal) is Tier.FULL, describe(figure)
+
+    return check
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Graded tests run on one thread, in-process as in the child: sums come out the same."""
+    threads = torch.get_num_threads()
+    if _PROBLEM in request.node.stash:
+        torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item):
+    server = item.config.stash.get(_SERVER, None)
+    if server is None:
+        return (yield)
+    proxy.begin(server, TIME_LIMIT)
+    try:
+        return (yield)
+    finally:
+        proxy.end()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
+    report = yield
+    if _PROBLEM not in item.stash:
+        return report
+    if call.when == "call" or (report.failed and call.excinfo):
+        if printed := proxy.printed():
+            report.sections.append(("printed by the submission", printed))
+        if report.failed:
+            report.sections.append(("read", _where_to_read(item)))
+        item.config.stash[RECORDS].append(_record(item, call, report))
+    return report
+
+
+def _where_to_read(item: pytest.Item) -> str:
+    problem = item.config.stash[_COURSE].problems[item.stash[_PROBLEM]]
+    seed = _tell_seed(item.config)
+    return f"handout, section “{problem.handout}”; same inputs again with --seed {seed}"
+
+
+def _tell_seed(config: pytest.Config) -> str:
+    seed = config.stash[SEED]
+    return "the term's" if seed is None else str(seed)
+
+
+def _record(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport) -> TestRecord:
+    error = call.excinfo.value if call.excinfo else None
+    grader = isinstance(error, GraderError) or (error is not None and call.when != "call")
+    outcome = "passed" if report.passed else "grader error" if grader else "failed"
+    printed = next((text for title, text in report.sections if title.startswith("printed")), "")
+    details = report.longreprtext + (f"\n\nprinted by the submission:\n{printed}" if printed else "")
+    return TestRecord(
+        test=item.nodeid,
+        problem=item.stash[_PROBLEM],
+        group=_marked(item, "group"),
+        cost=_marked(item, "cost"),
+        outcome=outcome,
+        message="" if report.passed else _message(error),
+        details="" if report.passed else details,
+        unwritten=isinstance(error, NotImplementedError),
+        seconds=call.duration,
+        figure=item.stash.get(_FIGURE, None),
+    )
+
+
+def _message(error: BaseException | None) -> str:
+    """The error in at most three lines; an assertion's text without its name."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" -")][:3]
+    name = type(error).__name__
+    if isinstance(error, AssertionError | pytest.fail.Exception):
+        return "\n".join(lines) or name
+    if name == "SubmissionError":
+        return "\n".join(lines)
+    return f"{name}: " + "\n".join(lines) if lines else name
+
+
+def _marked(item: pytest.Item, marker: str) -> str | None:
+    found = item.get_closest_marker(marker)
+    return found.args[0] if found else None

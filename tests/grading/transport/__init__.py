@@ -1,0 +1,12 @@
+"""The switch across a process boundary: the grader keeps tests, oracles and verdict; a child runs the submission.
+
+    test ──▶ proxy ──▶ wire ══ socket ══ wire ──▶ agent ──▶ the student's code
+                                                    ▲
+    forkserver ═══════════════ zygote ── fork ──────┘   (one child a test)
+
+wire        values as JSON and raw tensor bytes; no pickle
+agent       runs in the child: carries out calls, keeps the objects that handles name
+zygote      a process that has imported torch and `assignment.provided` and forks the children
+forkserver  the grader's end of the zygote
+proxy       what a test holds: names, handles, and the session that speaks to the child
+"""

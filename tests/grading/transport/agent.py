@@ -1,0 +1,163 @@
+"""The child's side: carries out the grader's requests on the submission, and keeps its objects."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import socket
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+import torch
+
+from tests.grading import submission
+from tests.grading.errors import SubmissionError
+from tests.grading.transport import sides
+from tests.grading.transport.wire import Channel, Closed, Codec, WireError
+
+MAX_TEXT = 20_000  # characters of a message or traceback
+
+
+def run(connection: socket.socket, output: int, tree: str) -> None:
+    """Serve one test in a freshly forked process; never returns."""
+    os.setsid()
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    os.chdir(tempfile.gettempdir())
+    sys.dont_write_bytecode = True
+    torch.set_num_threads(1)
+    submission.install(Path(tree))
+    agent = Agent(Channel(connection), tree)
+    try:
+        while True:
+            agent.serve_one()
+    except Closed:
+        pass
+    finally:
+        os._exit(0)
+
+
+class Agent(Codec):
+    """Answers requests; while a callback is out, answers the requests that come meanwhile."""
+
+    def __init__(self, channel: Channel, tree: str):
+        self._channel, self._tree = channel, tree
+        self._objects: list[object] = []
+
+    def serve_one(self) -> None:
+        self._answer(*self._channel.receive())
+
+    def _answer(self, request: dict, blob: memoryview) -> None:
+        blobs: list[bytes] = []
+        try:
+            operation = getattr(self, f"_do_{request['do']}")
+            arguments = {name: self.decode(v, blob) for name, v in request["with"].items()}
+            reply = {"value": self.encode(operation(**arguments), blobs)}
+        except Closed:
+            raise
+        except BaseException as error:  # SystemExit and KeyboardInterrupt are the student's too
+            reply, blobs = {"error": self._describe(error)}, []
+        try:
+            self._channel.send(reply, blobs)
+        except WireError as error:
+            self._channel.send({"error": self._describe(error)}, [])
+
+    # What the grader can ask for.
+
+    def _do_call(self, target, args, kwargs):
+        return target(*args, **kwargs)
+
+    def _do_get(self, target, name):
+        return getattr(target, name)
+
+    def _do_item(self, target, key):
+        return target[key]
+
+    def _do_len(self, target):
+        return len(target)
+
+    def _do_iter(self, target):
+        return iter(target)
+
+    def _do_next(self, target):
+        return next(target)
+
+    def _do_observe(self, target, args, kwargs):
+        return sides.observe(target, args, kwargs)
+
+    def _do_grad(self, target, inputs, cotangent):
+        return sides.grad_of(target, inputs, cotangent)
+
+    # What only this side can hold.
+
+    def encode_other(self, value):
+        if isinstance(value, Callback):
+            return {"$": "callback", "id": value.id}
+        self._objects.append(value)
+        return {"$": "handle", "id": len(self._objects) - 1, "type": type(value).__name__}
+
+    def decode_other(self, kind, message):
+        if kind == "handle":
+            return self._objects[message["id"]]
+        if kind == "name":
+            return submission.resolve(message["module"], message["name"])
+        if kind == "callback":
+            return Callback(self, message["id"])
+        return super().decode_other(kind, message)
+
+    def call_back(self, callback: int, args: tuple, kwargs: dict):
+        blobs: list[bytes] = []
+        request = {
+            "callback": callback,
+            "args": self.encode(list(args), blobs),
+            "kwargs": self.encode(kwargs, blobs),
+        }
+        self._channel.send(request, blobs)
+        while True:
+            reply, blob = self._channel.receive()
+            if "do" in reply:
+                self._answer(reply, blob)
+            elif "error" in reply:
+                raise _grader_exception(reply["error"])
+            else:
+                return self.decode(reply["value"], blob)
+
+    def _describe(self, error: BaseException) -> dict:
+        kind = type(error)
+        builtin = getattr(builtins, kind.__name__, None) is kind
+        return {
+            "type": kind.__name__,
+            "builtin": builtin and issubclass(kind, Exception),
+            "submission": isinstance(error, SubmissionError),
+            "message": _cut(str(error)),
+            "trace": _cut(self._trace(error)),
+            "of_callback": getattr(error, "_of_callback", None),
+        }
+
+    def _trace(self, error: BaseException) -> str:
+        frames = traceback.extract_tb(error.__traceback__)
+        ours = [frame for frame in frames if frame.filename.startswith(self._tree)]
+        return "".join(traceback.format_list(ours))
+
+
+class Callback:
+    """A function of the test, as the submission sees it."""
+
+    def __init__(self, agent: Agent, callback: int):
+        self._agent, self.id = agent, callback
+
+    def __call__(self, *args, **kwargs):
+        return sides.uncounted(self._agent.call_back)(self.id, args, kwargs)
+
+
+def _grader_exception(described: dict) -> Exception:
+    kind = getattr(builtins, described["type"], RuntimeError)
+    error = (kind if issubclass(kind, Exception) else RuntimeError)(described["message"])
+    error._of_callback = described["id"]  # lets the grader raise its own exception again
+    return error
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + " […]"

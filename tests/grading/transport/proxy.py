@@ -1,0 +1,262 @@
+"""What a test holds in isolated mode: names and handles whose every use is a request to the child."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.abc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+
+from tests.grading.errors import GraderError, SubmissionError
+from tests.grading.submission import PACKAGE
+from tests.grading.transport.forkserver import Child, ForkServer
+from tests.grading.transport.wire import Channel, Closed, Codec, TooSlow, WireError
+
+_current: Session | None = None
+
+
+def begin(server: ForkServer, time_limit: float) -> None:
+    """Start a test: its first use of the submission forks a child."""
+    global _current
+    _current = Session(server, time_limit)
+
+
+def end() -> None:
+    """End the test: the child is killed."""
+    global _current
+    session, _current = _current, None
+    if session:
+        session.close()
+
+
+def printed() -> str:
+    """What the submission has printed in this test."""
+    return _current.printed() if _current else ""
+
+
+def request(do: str, **arguments) -> object:
+    """Ask the current test's child."""
+    if _current is None:
+        raise GraderError("the submission may be used inside a test only, not while loading it")
+    return _current.request(do, arguments)
+
+
+class Name:
+    """`name` of `submission.<module>`: looked up in the child when it is used."""
+
+    def __init__(self, module: str, name: str):
+        self._module, self._name = module, name
+
+    def __repr__(self) -> str:
+        return f"{PACKAGE}.{self._module}.{self._name}"
+
+    def __call__(self, *args, **kwargs):
+        return request("call", target=self, args=list(args), kwargs=kwargs)
+
+    def __getattr__(self, name):
+        return _attribute(self, name)
+
+
+class Handle:
+    """An object that lives in the child."""
+
+    def __init__(self, session: Session, number: int, type_name: str):
+        self._session, self._number, self._type = session, number, type_name
+
+    def __repr__(self) -> str:
+        return f"<{self._type} of the submission>"
+
+    def __call__(self, *args, **kwargs):
+        return request("call", target=self, args=list(args), kwargs=kwargs)
+
+    def __getattr__(self, name):
+        return _attribute(self, name)
+
+    def __getitem__(self, key):
+        return request("item", target=self, key=key)
+
+    def __len__(self):
+        return request("len", target=self)
+
+    def __bool__(self):
+        return True  # not its length: that would be a request
+
+    def __iter__(self):
+        iterator = request("iter", target=self)
+        while True:
+            try:
+                yield request("next", target=iterator)
+            except StopIteration:
+                return
+
+
+def _attribute(target, name: str):
+    if name.startswith("_"):  # private, and what Python itself looks for
+        raise AttributeError(f"{target!r}: a test may not read {name!r}")
+    return request("get", target=target, name=name)
+
+
+class Session(Codec):
+    """One test's conversation with its child, which is forked at the first request."""
+
+    def __init__(self, server: ForkServer, time_limit: float):
+        self._server, self._time_limit = server, time_limit
+        self._child: Child | None = None
+        self._callbacks: list[Callable] = []
+        self._raised: list[Exception] = []  # by callbacks, to be raised again as they were
+        self._over: SubmissionError | None = None
+        self._status: int | None = None  # of the child, once it has ended
+
+    def request(self, do: str, arguments: dict) -> object:
+        if self._over:
+            raise self._over
+        self._connect()
+        blobs: list[bytes] = []
+        arguments = {name: self.encode(value, blobs) for name, value in arguments.items()}
+        try:
+            self._channel.send({"do": do, "with": arguments}, blobs)
+            outcome = self._outcome()
+        except Closed:
+            self._fail(self._how_it_ended())
+        except TooSlow:
+            self._fail(f"the submission did not finish within {self._time_limit:g} s")
+        except WireError as error:
+            self._fail(f"the submission's answer makes no sense: {error}")
+        if isinstance(outcome, _Raised):
+            raise outcome.error
+        return outcome
+
+    def printed(self) -> str:
+        return self._child.printed() if self._child else ""
+
+    def close(self) -> None:
+        if self._child:
+            self._end_child()
+            self._child.output.close()
+
+    def _end_child(self) -> int:
+        if self._status is None:
+            self._status = self._server.end(self._child)
+        return self._status
+
+    def _connect(self) -> None:
+        if self._child:
+            return
+        self._child = self._server.fork()
+        self._channel = Channel(self._child.connection)
+        self._deadline = time.monotonic() + self._time_limit
+
+    def _outcome(self) -> object:
+        """The value of the request, or _Raised; callbacks that come before it are served."""
+        while True:
+            message, blob = self._channel.receive(self._deadline)
+            try:
+                if "callback" in message:
+                    call = self._decode_callback(message, blob)
+                elif "error" in message:
+                    return _Raised(self._exception(message["error"]))
+                else:
+                    return self.decode(message["value"], blob)
+            except Exception as error:  # whatever a hostile child may have sent
+                raise WireError(f"{type(error).__name__}: {error}") from error
+            self._call_back(*call)
+
+    def _decode_callback(self, message: dict, blob: memoryview) -> tuple[Callable, list, dict]:
+        function = self._callbacks[message["callback"]]
+        args, kwargs = self.decode(message["args"], blob), self.decode(message["kwargs"], blob)
+        return function, list(args), dict(kwargs)
+
+    def _call_back(self, function: Callable, args: list, kwargs: dict) -> None:
+        blobs: list[bytes] = []
+        try:
+            reply = {"value": self.encode(function(*args, **kwargs), blobs)}
+        except Exception as error:
+            self._raised.append(error)
+            described = {"type": type(error).__name__, "message": str(error)}
+            reply, blobs = {"error": described | {"id": len(self._raised) - 1}}, []
+        self._channel.send(reply, blobs)
+
+    def _exception(self, described: dict) -> Exception:
+        if described["of_callback"] is not None:
+            return self._raised[described["of_callback"]]
+        message, name = str(described["message"]), str(described["type"])
+        kind = getattr(builtins, name, None) if described["builtin"] else None
+        if isinstance(kind, type) and issubclass(kind, Exception):  # the child may lie
+            error = _construct(kind, message)
+        else:
+            error = SubmissionError(message if described["submission"] else f"{name}: {message}")
+        if described["trace"]:
+            error.add_note(f"In the submission:\n{described['trace']}".rstrip())
+        return error
+
+    def _how_it_ended(self) -> str:
+        status = self._end_child()
+        by = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
+        return f"the submission's process ended in the middle of the test ({by})"
+
+    def _fail(self, line: str) -> None:
+        self._over = SubmissionError(line)
+        raise self._over from None
+
+    # What only this side can hold.
+
+    def encode_other(self, value):
+        if isinstance(value, Name):
+            return {"$": "name", "module": value._module, "name": value._name}
+        if isinstance(value, Handle):
+            if value._session is not self:
+                raise GraderError(f"{value!r} belongs to another test")
+            return {"$": "handle", "id": value._number}
+        if callable(value):
+            self._callbacks.append(value)
+            return {"$": "callback", "id": len(self._callbacks) - 1}
+        raise GraderError(f"a {type(value).__name__} cannot cross to the submission")
+
+    def decode_other(self, kind, message):
+        if kind == "handle":
+            return Handle(self, message["id"], str(message["type"]))
+        if kind == "callback":
+            return self._callbacks[message["id"]]
+        return super().decode_other(kind, message)
+
+
+@dataclass(frozen=True)
+class _Raised:
+    """The submission raised this."""
+
+    error: Exception
+
+
+def _construct(kind: type[Exception], message: str) -> Exception:
+    try:
+        return kind(message)
+    except TypeError:  # UnicodeDecodeError and the like want more than a text
+        return SubmissionError(f"{kind.__name__}: {message}")
+
+
+class ProxyFinder(importlib.abc.MetaPathFinder):
+    """Makes every module under `submission` a source of names."""
+
+    serves_submission = True
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname == PACKAGE or fullname.startswith(f"{PACKAGE}."):
+            return ModuleSpec(fullname, _ProxyLoader(), is_package=True)
+        return None
+
+    def close(self) -> None:
+        """Nothing to undo."""
+
+
+class _ProxyLoader(importlib.abc.Loader):
+    def exec_module(self, module):
+        where = module.__name__.removeprefix(PACKAGE).removeprefix(".")
+
+        def __getattr__(name: str):
+            if name.startswith("_"):
+                raise AttributeError(name)
+            return Name(where, name)
+
+        module.__getattr__ = __getattr__

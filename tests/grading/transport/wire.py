@@ -1,0 +1,190 @@
+"""Values on the wire: JSON for structure, raw bytes for tensors, nothing that could run code.
+
+A frame is two lengths, a JSON text, and the tensors' bytes one after another. Lists and JSON's own
+scalars stand for themselves; everything else is an object tagged by the key "$". What only one
+side can hold (handles, callbacks, names) is left to that side's `Codec`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import math
+import socket
+import struct
+import time
+
+import numpy as np
+import torch
+from torch import Tensor
+
+HEADER = struct.Struct("<IQ")  # bytes of JSON, bytes of tensors
+MAX_JSON = 64 * 2**20
+MAX_TENSORS = 2**30
+
+_SCALARS = (type(None), bool, int, float, str)
+_DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float64, torch.float32, torch.float16, torch.bfloat16,
+        torch.float8_e4m3fn, torch.float8_e5m2,
+        torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
+        torch.complex64, torch.complex128,
+    )
+}  # fmt: skip
+
+
+class WireError(Exception):
+    """A value that may not cross, or a frame that makes no sense."""
+
+
+class Closed(Exception):
+    """The other side is gone."""
+
+
+class TooSlow(Exception):
+    """The other side did not answer in time."""
+
+
+class Channel:
+    """Frames over a connected stream socket."""
+
+    def __init__(self, connection: socket.socket):
+        self._socket = connection
+
+    def send(self, message: object, blobs: list[bytes]) -> None:
+        text = json.dumps(message).encode()
+        size = sum(map(len, blobs))
+        if len(text) > MAX_JSON or size > MAX_TENSORS:
+            raise WireError(f"a message of {len(text) + size} bytes is too large to cross")
+        try:
+            self._socket.settimeout(None)
+            self._socket.sendall(HEADER.pack(len(text), size) + text + b"".join(blobs))
+        except OSError as error:
+            raise Closed from error
+
+    def receive(self, deadline: float | None = None) -> tuple[object, memoryview]:
+        """The next message and its tensors' bytes; `deadline` is a time.monotonic()."""
+        text_size, size = HEADER.unpack(self._exactly(HEADER.size, deadline))
+        if text_size > MAX_JSON or size > MAX_TENSORS:
+            raise WireError(f"a frame announces {text_size + size} bytes: too large")
+        text = self._exactly(text_size, deadline)
+        blob = memoryview(self._exactly(size, deadline))
+        try:
+            return json.loads(bytes(text)), blob
+        except (ValueError, RecursionError) as error:
+            raise WireError("a frame is not JSON") from error
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _exactly(self, size: int, deadline: float | None) -> bytearray:
+        data = bytearray(size)
+        view, filled = memoryview(data), 0
+        while filled < size:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TooSlow
+            self._socket.settimeout(None if deadline is None else deadline - time.monotonic())
+            try:
+                count = self._socket.recv_into(view[filled:])
+            except TimeoutError as error:
+                raise TooSlow from error
+            except OSError as error:
+                raise Closed from error
+            if count == 0:
+                raise Closed
+            filled += count
+        return data
+
+
+class Codec:
+    """Values to messages and back. Each side adds what only it can hold, by the two hooks."""
+
+    def encode_other(self, value: object) -> object:
+        raise WireError(f"a {type(value).__name__} cannot cross")
+
+    def decode_other(self, kind: str, message: dict) -> object:
+        raise WireError(f"unknown kind of value {kind!r}")
+
+    def encode(self, value: object, blobs: list[bytes]) -> object:
+        if type(value) in _SCALARS:
+            return value
+        if type(value) in (Tensor, torch.nn.Parameter):
+            return _encode_tensor(value, blobs)
+        if type(value) is list:
+            return [self.encode(item, blobs) for item in value]
+        if isinstance(value, tuple):  # torch.Size and named tuples too
+            return {"$": "tuple", "items": [self.encode(item, blobs) for item in value]}
+        if type(value) is dict:
+            items = [[self.encode(k, blobs), self.encode(v, blobs)] for k, v in value.items()]
+            return {"$": "dict", "items": items}
+        if isinstance(value, torch.dtype):
+            return {"$": "dtype", "name": str(value).removeprefix("torch.")}
+        if isinstance(value, np.generic):
+            return self.encode(value.item(), blobs)
+        if _is_provided_dataclass(value):
+            names = [field.name for field in dataclasses.fields(value)]
+            fields = [[name, self.encode(getattr(value, name), blobs)] for name in names]
+            kind = type(value)
+            return {"$": "dataclass", "of": [kind.__module__, kind.__name__], "fields": fields}
+        return self.encode_other(value)
+
+    def decode(self, message: object, blob: memoryview) -> object:
+        if type(message) in _SCALARS:
+            return message
+        if type(message) is list:
+            return [self.decode(item, blob) for item in message]
+        if type(message) is not dict:
+            raise WireError("a value is neither a scalar, a list nor an object")
+        kind = message.get("$")
+        if kind == "tensor":
+            return _decode_tensor(message, blob)
+        if kind == "tuple":
+            return tuple(self.decode(item, blob) for item in message["items"])
+        if kind == "dict":
+            return {self.decode(k, blob): self.decode(v, blob) for k, v in message["items"]}
+        if kind == "dtype":
+            return _DTYPES[message["name"]]
+        if kind == "dataclass":
+            fields = {name: self.decode(value, blob) for name, value in message["fields"]}
+            return _provided_dataclass(*message["of"])(**fields)
+        return self.decode_other(kind, message)
+
+
+def _encode_tensor(tensor: Tensor, blobs: list[bytes]) -> dict:
+    if tensor.layout is not torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
+        raise WireError(f"only dense CPU tensors cross, not {tensor.layout} on {tensor.device}")
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    raw = plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    start = sum(map(len, blobs))
+    blobs.append(raw)
+    return {"$": "tensor", "dtype": dtype, "shape": list(tensor.shape), "start": start}
+
+
+def _decode_tensor(message: dict, blob: memoryview) -> Tensor:
+    dtype, shape, start = _DTYPES[message["dtype"]], message["shape"], message["start"]
+    if not all(type(n) is int and n >= 0 for n in [start, *shape]):
+        raise WireError(f"a tensor's shape {shape} or start {start} makes no sense")
+    size = math.prod(shape) * dtype.itemsize
+    if start + size > len(blob):
+        raise WireError("a tensor's bytes are missing")
+    if size == 0:
+        return torch.empty(shape, dtype=dtype)
+    # bytearray: torch wants memory it may write to, and each tensor gets its own
+    return torch.frombuffer(bytearray(blob[start : start + size]), dtype=dtype).reshape(shape)
+
+
+def _is_provided_dataclass(value: object) -> bool:
+    kind = type(value)
+    return dataclasses.is_dataclass(kind) and kind.__module__.startswith("assignment.provided.")
+
+
+def _provided_dataclass(module: str, name: str) -> type:
+    if not module.startswith("assignment.provided."):
+        raise WireError(f"{module}.{name} is not a dataclass of assignment.provided")
+    found = getattr(importlib.import_module(module), name, None)
+    if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
+        raise WireError(f"{module}.{name} is not a dataclass of assignment.provided")
+    return found

@@ -1,0 +1,74 @@
+"""The closeness rule forgives rounding and nothing else, and says where the first difference is."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from tests.grading.closeness import assert_close, assert_equal
+
+EXACT = torch.linspace(-1, 1, 24, dtype=torch.float64).reshape(2, 3, 4)
+AXES = "batch heads seq"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_rounding_to_the_dtype_is_forgiven(dtype):
+    assert_close(EXACT.to(dtype), EXACT, axes=AXES)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, 0.5], ids=str)
+def test_one_wrong_element_is_found_by_axis_and_index(dtype, wrong):
+    got = EXACT.to(dtype)
+    got[1, 0, 2] = wrong
+    with pytest.raises(AssertionError, match="batch 1, heads 0, seq 2: expected 0.217.*1 of 24"):
+        assert_close(got, EXACT, axes=AXES)
+
+
+def test_the_allowance_grows_with_what_the_textbook_form_loses_and_no_further():
+    naive = EXACT + 1e-3
+    assert_close((EXACT + 3.9e-3).float(), EXACT, naive=naive)
+    with pytest.raises(AssertionError, match="allowed 0.004"):
+        assert_close((EXACT + 4.1e-3).float(), EXACT, naive=naive)
+
+
+@pytest.mark.parametrize("got", [torch.zeros(2, 3, 4), torch.full((2, 3, 4), 0.1), -EXACT.float()])
+def test_zeros_a_constant_and_a_sign_are_not_close(got):
+    with pytest.raises(AssertionError):
+        assert_close(got, EXACT)
+
+
+@pytest.mark.parametrize(
+    ("got", "why"),
+    [
+        (None, "got NoneType"),
+        ([0.0], "got list"),
+        (torch.zeros(2, 4, 3), r"expected shape \[2, 3, 4\] \[batch, heads, seq\], got \[2, 4, 3\]"),
+        (torch.zeros(2, 3, 4, dtype=torch.int64), "floating dtype, got int64"),
+    ],
+    ids=str,
+)
+def test_what_is_no_such_tensor_is_named(got, why):
+    with pytest.raises(AssertionError, match=why):
+        assert_close(got, EXACT, axes=AXES)
+
+
+def test_empty_tensors_are_compared_by_shape():
+    empty = torch.zeros(2, 0, dtype=torch.float64)
+    assert_close(empty.float(), empty)
+    with pytest.raises(AssertionError):
+        assert_close(torch.zeros(0, 2), empty)
+
+
+def test_exact_equality_of_tensors_and_lists():
+    ids = torch.tensor([[1, 2], [3, 4]])
+    assert_equal(ids.int(), ids)
+    assert_equal([1, 2], [1, 2])
+    with pytest.raises(AssertionError, match="row 1, column 0: expected 3, got 9; 1 of 4"):
+        assert_equal(torch.tensor([[1, 2], [9, 4]]), ids, axes="row column")
+    with pytest.raises(AssertionError, match=r"expected \[1\], got \[2\]"):
+        assert_equal([2], [1])
+    with pytest.raises(AssertionError, match="expected a tensor, got list"):
+        assert_equal([1, 2], torch.tensor([1, 2]))

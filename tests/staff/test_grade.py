@@ -1,0 +1,130 @@
+"""`make grade` end to end, on whole trees: the reference, the stubs, and trees that are broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.grading.course import load_course
+from tests.grading.submission import REPOSITORY
+
+COURSE = load_course(REPOSITORY / "tests" / "course.toml")
+
+
+class Grade:
+    """One run of the grader as a user starts it."""
+
+    def __init__(self, submission: str | Path, output: Path, *options: str, secret: str | None = None):
+        command = [sys.executable, "-m", "tests.grading", "--submission", str(submission)]
+        command += ["--output", str(output), *options]
+        environment = {k: v for k, v in os.environ.items() if k != "GRADING_SECRET"}
+        environment |= {"GRADING_SECRET": secret} if secret else {}
+        environment |= {"COLUMNS": "100", "PYTHONIOENCODING": "utf-8"}
+        done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+        self.status, self.printed, self.errors = done.returncode, done.stdout, done.stderr
+        assert (output / "results.json").exists(), done.stdout + done.stderr
+        self.results = json.loads((output / "results.json").read_text())
+        self.page = (output / "report.html").read_text()
+        self.problems = {problem["name"]: problem for problem in self.results["problems"]}
+
+    def points(self, problem: str) -> float:
+        return self.problems[problem]["points"]
+
+    @property
+    def last_line(self) -> str:
+        return self.printed.strip().splitlines()[-1]
+
+
+@pytest.fixture
+def tree(tmp_path) -> Path:
+    """A copy of the stubs, to be filled or broken."""
+    return Path(shutil.copytree(REPOSITORY / "assignment", tmp_path / "tree", ignore=shutil.ignore_patterns("provided")))
+
+
+def solve(tree: Path, problem: str) -> Path:
+    file = tree / (problem.replace(".", "/") + ".py")
+    shutil.copy(REPOSITORY / "solutions" / file.relative_to(tree), file)
+    return file
+
+
+def full_marks() -> str:
+    total = sum(p.points for p in COURSE.problems.values() if p.track == "core")
+    return f"score: {float(total):g} / {float(total):g}"
+
+
+def test_the_reference_has_full_points(tmp_path):
+    grade = Grade("solutions", tmp_path)
+    assert grade.status == 0
+    assert {name for name, p in grade.problems.items() if p["points"] != p["possible"]} == set()
+    assert grade.last_line == full_marks()
+
+
+def test_the_stubs_have_none_and_the_next_step_is_named(tmp_path):
+    grade = Grade("assignment", tmp_path)
+    assert grade.status == 0
+    assert set(grade.problems) == set(COURSE.problems)
+    assert {p["status"] for p in grade.problems.values()} == {"not started"}
+    assert grade.last_line.startswith("score: 0 / ")
+    first = next(iter(COURSE.problems)).replace(".", "/")
+    assert f"assignment/{first}.py" in grade.printed
+
+
+@pytest.mark.parametrize("problem", COURSE.problems)
+def test_every_problem_is_gradable_alone(tree, tmp_path, problem):
+    solve(tree, problem)
+    grade = Grade(tree, tmp_path / "out", "--problem", problem)
+    assert grade.points(problem) == grade.problems[problem]["possible"], grade.printed
+
+
+BROKEN = {
+    "syntax": ("def f(:\n", "SyntaxError"),
+    "import": ("import no_such_module\n", "No module named 'no_such_module'"),
+    "exit": ("raise SystemExit(0)\n", "SystemExit"),
+    "death": ("import os\nos._exit(0)\n", "ended in the middle of the test (exit status 0)"),
+    "empty": ("", "has no `"),
+}
+
+
+@pytest.mark.parametrize("how", [*BROKEN, "absent"])
+def test_a_broken_file_is_one_line_and_costs_only_its_problem(tree, tmp_path, how):
+    broken, whole = "attention.kv_cache", "attention.grouped_query"
+    file = solve(tree, broken)
+    solve(tree, whole)
+    text, line = BROKEN.get(how, ("", "no file"))
+    file.write_text(text) if how in BROKEN else file.unlink()
+    grade = Grade(tree, tmp_path / "out", "--unit", "attention")
+    assert grade.status == 0
+    assert grade.points(whole) == grade.problems[whole]["possible"]
+    assert grade.points(broken) == 0
+    told = [text for text in grade.printed.splitlines() if line.split(" (")[0] in text]
+    assert 1 <= len(told) <= (4 if how == "empty" else 2), grade.printed  # the failure, and the next step
+
+
+def test_a_missing_tree_is_said_of_every_problem(tmp_path):
+    grade = Grade(tmp_path / "nowhere", tmp_path / "out")
+    assert grade.status == 0 and grade.last_line.startswith("score: 0 / ")
+    for problem in grade.problems:
+        assert f"{problem}: no folder" in grade.printed
+
+
+def test_official_inputs_come_from_the_secret_and_do_not_tell_it(tree, tmp_path):
+    problem = "attention.kv_cache"
+    solve(tree, problem)
+    grade = Grade(tree, tmp_path / "out", "--problem", problem, secret="term-secret-42")
+    assert grade.results["seed"] is None
+    everything = grade.printed + grade.errors + grade.page + json.dumps(grade.results)
+    assert "term-secret-42" not in everything
+
+
+def test_a_wrong_call_is_refused_with_the_choices(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.grading", "--problem", "attention.kv_cash"],
+        cwd=REPOSITORY, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 2 and "attention.kv_cache" in done.stderr

@@ -1,0 +1,346 @@
+"""The process boundary: what crosses, what does not, and what a child's misbehaviour costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import time
+
+import pytest
+import torch
+
+from assignment.provided.models import LlamaConfig
+from tests.grading.boundary import grad_of, observe
+from tests.grading.errors import GraderError, SubmissionError
+from tests.grading.transport import proxy
+from tests.grading.transport.forkserver import ForkServer
+from tests.grading.transport.proxy import Name
+from tests.grading.transport.wire import Codec, WireError
+
+SUBMISSION = '''
+import os, signal, sys, time
+import torch
+from assignment.provided.models import LlamaConfig
+
+def echo(*args, **kwargs):
+    return list(args) if not kwargs else (list(args), kwargs)
+
+def widen(config: LlamaConfig):
+    import dataclasses
+    return dataclasses.replace(config, d_model=2 * config.d_model)
+
+class Counter:
+    step = 2
+    def __init__(self, start): self.count = start
+    def advance(self): self.count += self.step; return self.count
+    def __len__(self): return self.count
+    def __getitem__(self, i): return i * self.count
+    def __iter__(self): return iter(range(self.count))
+
+def twice(function, x): return function(function(x))
+def apply_to(counter, function): return function(counter)
+def give_back(function): return function
+def make_adder(n): return lambda x: x + n
+def total(counter): return counter.count
+
+def fail(kind):
+    raise {"value": ValueError, "mine": Mine, "unicode": UnicodeDecodeError, "exit": SystemExit}[kind](
+        *(("utf-8", b"", 0, 1, "bad") if kind == "unicode" else ("what went wrong",)))
+class Mine(Exception): pass
+
+def leave(status): os._exit(status)
+def die(): os.kill(os.getpid(), signal.SIGKILL)
+def sleep(): time.sleep(60)
+def shout(): print("to stdout"); print("to stderr", file=sys.stderr)
+def unfinished(): raise NotImplementedError
+def scale(x, factor): x.mul_(factor); return x.sum()
+def square(x): return (x * x).sum(-1)
+def observed_callback(f, x): return f(x) + 1
+def misbehave(what):
+    for fd in range(3, 30):
+        try: os.write(fd, what.encode('latin-1'))
+        except OSError: pass
+    time.sleep(5)
+class Sub(torch.Tensor): pass
+def subclass(): return torch.ones(2).as_subclass(Sub)
+def swallow(f):
+    try: f()
+    except Exception as error: return type(error).__name__
+def double_checked(x: "Float[torch.Tensor, 'B T']"): return x
+'''
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    tree = tmp_path_factory.mktemp("tree")
+    (tree / "toy").mkdir()
+    (tree / "toy" / "things.py").write_text(SUBMISSION)
+    (tree / "toy" / "broken.py").write_text("x = 1\ndef f(:\n")
+    (tree / "toy" / "raises.py").write_text("import os\n\nraise RuntimeError('at import')\n")
+    server = ForkServer(tree)
+    yield server
+    server.close()
+
+
+@pytest.fixture(autouse=True)
+def child(server):
+    proxy.begin(server, time_limit=20)
+    yield
+    proxy.end()
+
+
+def thing(name: str) -> Name:
+    return Name("toy.things", name)
+
+
+VALUES = [
+    None, True, 0, -(2**70), 1.5, math.inf, "", "naïve \u2028 \ud800", [], [1, [2]], (), (1, (2,)),
+    {}, {"a": 1, 2: [3]}, {(1, 2): "tuple key"}, torch.float16, {"$": "handle", "id": 0},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_plain_values_cross_unchanged(value):
+    got = thing("echo")(value)[0]
+    assert got == value and type(got) is type(value)
+
+
+def test_nan_crosses():
+    assert math.isnan(thing("echo")(math.nan)[0])
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.int64,
+     torch.int32, torch.int8, torch.uint8, torch.bool, torch.complex64],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (3, 5)], ids=str)
+def test_tensors_cross_to_the_bit(dtype, shape):
+    sent = (torch.randn(shape) * 3).to(dtype)
+    got = thing("echo")(sent)[0]
+    assert type(got) is torch.Tensor and got.dtype == dtype and got.shape == sent.shape
+    assert torch.equal(got.view(torch.uint8) if shape else got, sent.view(torch.uint8) if shape else sent)
+
+
+def test_a_view_crosses_as_what_it_shows_and_each_tensor_has_its_own_memory():
+    base = torch.arange(12).reshape(3, 4)
+    first, second = thing("echo")(base.T[1:3], base[:, 1])
+    assert torch.equal(first, base.T[1:3]) and torch.equal(second, base[:, 1])
+    first.zero_()
+    assert torch.equal(second, base[:, 1])
+
+
+def test_keyword_arguments_and_dataclasses_of_provided_cross():
+    assert thing("echo")(1, key=[2]) == ([1], {"key": [2]})
+    config = LlamaConfig(vocab_size=8, num_layers=1, d_model=4, num_heads=2, num_kv_heads=1, head_dim=2, d_ff=8)
+    assert thing("widen")(config) == dataclasses.replace(config, d_model=8)
+
+
+def test_handles_answer_attributes_methods_items_length_iteration_and_are_arguments():
+    counter = thing("Counter")(3)
+    assert counter.count == 3 and counter.advance() == 5
+    assert len(counter) == 5 and counter[4] == 20 and list(counter) == [0, 1, 2, 3, 4]
+    assert thing("total")(counter) == 5
+    assert thing("make_adder")(10)(5) == 15
+    assert thing("Counter").step == 2
+    assert thing("echo")(counter)[0].advance() == 7  # still the same object
+
+
+def test_a_handle_of_another_test_and_private_attributes_are_refused(server):
+    counter = thing("Counter")(3)
+    with pytest.raises(AttributeError):
+        counter._secret  # noqa: B018
+    proxy.end()
+    proxy.begin(server, time_limit=20)
+    with pytest.raises(GraderError, match="another test"):
+        thing("total")(counter)
+
+
+def test_functions_of_the_test_are_called_back_with_values_and_handles():
+    calls = []
+
+    def add(x):
+        calls.append(x)
+        return x + 1
+
+    assert thing("twice")(add, torch.tensor([1, 2])).tolist() == [3, 4]
+    assert len(calls) == 2
+    assert thing("apply_to")(thing("Counter")(7), lambda counter: counter.advance()) == 9
+    assert thing("give_back")(add) is add
+
+
+def test_names_are_arguments_too():
+    assert thing("twice")(thing("make_adder")(4), 1) == 9
+    assert thing("apply_to")(thing("Counter")(3), thing("total")) == 3
+
+
+def test_exceptions_keep_their_builtin_type_and_show_where_they_came_from():
+    with pytest.raises(ValueError, match="what went wrong") as caught:
+        thing("fail")("value")
+    assert "things.py" in caught.value.__notes__[0]
+    for kind, text in [("mine", "Mine: what went wrong"), ("exit", "SystemExit"), ("unicode", "Unicode")]:
+        with pytest.raises(SubmissionError, match=text):
+            thing("fail")(kind)
+    with pytest.raises(NotImplementedError):
+        thing("unfinished")()
+
+
+def test_an_exception_of_a_callback_comes_back_as_itself():
+    class OfTheTest(Exception):
+        pass
+
+    def refuse(*_):
+        raise OfTheTest("no")
+
+    with pytest.raises(OfTheTest):
+        thing("twice")(refuse, 1)
+    assert thing("swallow")(lambda: [][1]) == "IndexError"
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "line"),
+    [
+        ("toy.absent", "f", "toy.absent: no file .*absent.py"),
+        ("toy.things", "gone", "toy.things: .*things.py has no `gone`"),
+        ("toy.broken", "f", "toy.broken: .*broken.py, line 2: SyntaxError"),
+        ("toy.raises", "f", "toy.raises: .*raises.py, line 3: RuntimeError: at import"),
+    ],
+)
+def test_what_is_missing_or_broken_is_one_line(module, name, line):
+    with pytest.raises(SubmissionError, match=line) as caught:
+        Name(module, name)(1)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_tree_is_one_line(tmp_path):
+    server = ForkServer(tmp_path / "nowhere")
+    proxy.end()
+    proxy.begin(server, time_limit=20)
+    with pytest.raises(SubmissionError, match="toy.things: no folder .*nowhere"):
+        thing("echo")(1)
+    proxy.end()
+    server.close()
+
+
+@pytest.mark.parametrize(("how", "args", "why"), [("leave", (0,), "status 0"), ("leave", (3,), "status 3"), ("die", (), "signal 9")])
+def test_a_dead_child_fails_its_own_test_only(server, how, args, why):
+    with pytest.raises(SubmissionError, match=f"ended in the middle of the test .*{why}"):
+        thing(how)(*args)
+    with pytest.raises(SubmissionError, match="ended"):
+        thing("echo")(1)  # no second life within the test
+    proxy.end()
+    proxy.begin(server, time_limit=20)
+    assert thing("echo")(1) == [1]
+
+
+def test_a_hang_is_cut_and_its_process_is_gone(server):
+    proxy.end()
+    proxy.begin(server, time_limit=0.5)
+    pid = Name("toy.things", "os").getpid()
+    started = time.monotonic()
+    with pytest.raises(SubmissionError, match="did not finish within 0.5 s"):
+        thing("sleep")()
+    proxy.end()
+    assert time.monotonic() - started < 10
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [b'{"passed": true}\n' * 10, b"\xff" * 40, b"\x02\x00\x00\x00" + bytes(8) + b"{}", b"\x04\x00\x00\x00" + bytes(8) + b"nope"],
+)
+def test_forged_frames_never_pass(what):
+    with pytest.raises(SubmissionError):
+        thing("misbehave")(what.decode("latin-1"))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"error": {"type": "eval", "builtin": True, "message": "1/0", "submission": False, "trace": "", "of_callback": None}},
+        {"error": {"type": "SystemExit", "builtin": True, "message": "0", "submission": False, "trace": "", "of_callback": None}},
+    ],
+)
+def test_a_lying_error_is_still_an_ordinary_failure(reply):
+    session = proxy.Session(None, 1)
+    assert type(session._exception(reply["error"])) is SubmissionError
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"$": "tensor", "dtype": "float32", "shape": [4], "start": 0},
+        {"$": "tensor", "dtype": "float32", "shape": [-1], "start": 0},
+        {"$": "tensor", "dtype": "float32", "shape": [1], "start": -4},
+        {"$": "dataclass", "of": ["subprocess", "Popen"], "fields": [["args", "true"]]},
+        {"$": "dataclass", "of": ["assignment.provided.models", "Llama"], "fields": []},
+        {"$": "unheard of"},
+    ],
+)  # fmt: skip
+def test_a_senseless_value_is_refused(message):
+    with pytest.raises(WireError):
+        Codec().decode(message, memoryview(bytes(8)))
+
+
+def test_only_plain_tensors_cross_as_tensors():
+    assert not isinstance(thing("subclass")(), torch.Tensor)  # a handle: no test takes it for one
+
+
+def test_what_the_submission_prints_is_kept():
+    thing("shout")()
+    assert "to stdout" in proxy.printed() or "to stderr" in proxy.printed()
+
+
+def test_observe_counts_and_sees_changed_arguments():
+    seen = observe(thing("scale"), torch.ones(10), 3.0)
+    assert seen.value == 30 and seen.changed == ["0"] and seen.cost.bytes_written > 0
+    same = observe(thing("square"), torch.ones(4, 10))
+    assert same.changed == [] and same.cost.bytes_read >= 160
+
+
+def test_callbacks_are_not_counted():
+    big = torch.ones(1000)
+    alone = observe(thing("echo"), big).cost
+    seen = observe(thing("twice"), lambda x: (x * 2).tolist() and x, big)
+    assert seen.cost == alone
+
+
+def test_gradients_cross():
+    x = torch.tensor([1.0, 2.0, 3.0])
+    value, (grad,) = grad_of(thing("square"), x)
+    assert value == 14 and torch.equal(grad, 2 * x)
+
+
+def test_the_same_child_serves_a_test_and_a_fresh_one_the_next(server):
+    def pid():
+        return Name("toy.things", "os").getpid()
+
+    first = pid()
+    assert pid() == first
+    proxy.end()
+    proxy.begin(server, time_limit=20)
+    assert pid() != first
+
+
+def test_use_outside_a_test_is_the_graders_fault():
+    proxy.end()
+    with pytest.raises(GraderError, match="inside a test"):
+        thing("echo")(1)
+
+
+def test_a_fork_is_cheap(server):
+    """Not a threshold on a clock: a fork must cost far less than starting Python with torch."""
+    times = []
+    for _ in range(5):
+        started = time.monotonic()
+        server.end(server.fork())
+        times.append(time.monotonic() - started)
+    started = time.monotonic()
+    fresh = ForkServer(server._tree)
+    fresh.end(fresh.fork())
+    start_up = time.monotonic() - started
+    fresh.close()
+    assert sorted(times)[2] < start_up / 5
