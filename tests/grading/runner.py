@@ -12,7 +12,7 @@ from tests.grading.course import load_course
 from tests.grading.plugin import RECORDS, SEED, TESTS
 from tests.grading.records import TestRecord
 
-_QUIET = ("-p", "no:terminal", "-p", "no:cacheprovider", "--continue-on-collection-errors")
+_QUIET = ("-o", "addopts=", "-p", "no:terminal", "--continue-on-collection-errors")
 
 
 @dataclass

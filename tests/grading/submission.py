@@ -22,6 +22,7 @@ from types import ModuleType
 from jaxtyping import install_import_hook
 
 from tests.grading.errors import SubmissionError
+from tests.grading.shape_checks import check_when_called
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = "submission"
@@ -53,7 +54,7 @@ def find_tree(submission: str | Path | None) -> Path:
 def install(tree: Path) -> None:
     """Make `submission` mean `tree` in this process, replacing an earlier choice."""
     uninstall()
-    hook = install_import_hook([PACKAGE], "beartype.beartype")
+    hook = install_import_hook([PACKAGE], f"{check_when_called.__module__}.{check_when_called.__name__}")
     sys.meta_path.insert(0, _Finder(tree, hook.uninstall))
 
 

@@ -1,0 +1,182 @@
+"""results.json: the report for machines, in the format that results.schema.json documents."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from fractions import Fraction
+from pathlib import Path
+
+from tests.grading.records import Figure, TestRecord
+from tests.grading.report import (
+    CostScore,
+    Failure,
+    GroupScore,
+    ProblemScore,
+    Report,
+    Run,
+    Total,
+)
+from tests.grading.tiers import is_amount, ratio
+from tests.grading.wording import clean
+
+VERSION = 1  # of the format; a key that is added does not change it
+SCHEMA = Path(__file__).with_name("results.schema.json")
+LONGEST_MESSAGE = 2_000
+LONGEST_DETAILS = 20_000
+LONGEST_NAME = 500
+
+
+def write_json(report: Report, path: Path | str) -> None:
+    """Write results.json, making its folder. Nobody ever sees half a file."""
+    write_whole(json.dumps(as_data(report), indent=1, allow_nan=False) + "\n", path)
+
+
+def write_whole(text: str, path: Path | str) -> None:
+    """Write beside `path`, then rename: a reader sees the old file or the new one."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(temporary, 0o644)  # mkstemp's is for the owner alone
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def as_data(report: Report) -> dict:
+    """The report as results.json holds it."""
+    shown = report.shown
+    step = report.next_step
+    return {
+        "version": VERSION,
+        "course": report.course.title,
+        **_run(report.run),
+        "totals": {
+            "core": _total(report.core),
+            "electives": _total(report.electives),
+            "provisional": report.provisional,
+        },
+        "faults": [clean(fault, LONGEST_MESSAGE) for fault in report.faults],
+        "next_step": None if step is None else {k: _line(v) for k, v in vars(step).items()},
+        "problems": [_problem(score, shown[score.problem.name]) for score in report.problems],
+    }
+
+
+def _run(run: Run) -> dict:
+    return {
+        "submission": _line(run.submission),
+        "mode": run.mode,
+        "seed": run.seed,
+        "started": run.started,
+        "seconds": round(run.seconds, 3),
+        "versions": dict(run.versions),
+    }
+
+
+def _total(total: Total) -> dict:
+    return {
+        "points": _number(total.points),
+        "points_exact": str(total.points),
+        "possible": _number(total.possible),
+    }
+
+
+def _problem(score: ProblemScore, shown: Fraction) -> dict:
+    return {
+        "name": score.problem.name,
+        "title": score.problem.title,
+        "unit": score.problem.unit,
+        "track": score.problem.track,
+        "status": score.status,
+        "points": _number(shown),
+        "points_exact": str(score.points),
+        "at_most": _number(score.at_most),
+        "possible": _number(score.possible),
+        "groups": [_group(group) for group in score.groups],
+        "costs": [_cost(cost) for cost in score.costs],
+        "failures": [_failure(failure) for failure in score.failures],
+        "faults": [clean(fault, LONGEST_MESSAGE) for fault in score.faults],
+        "tests": [_test(record) for record in score.records],
+    }
+
+
+def _group(group: GroupScore) -> dict:
+    return {
+        "name": group.name,
+        "gate": group.is_gate,
+        "weight": _number(group.weight),
+        "state": group.state,
+        "points": _number(group.points),
+        "possible": _number(group.possible),
+        "passed": group.passed,
+        "tests": group.tests,
+    }
+
+
+def _cost(cost: CostScore) -> dict:
+    return {
+        "name": cost.name,
+        "counted_by": cost.counted_by,
+        "share": float(cost.share),
+        "state": cost.state,
+        "tier": cost.tier.value if cost.tier else None,
+        "points": _number(cost.points),
+        "possible": _number(cost.possible),
+        "tests": cost.tests,
+        "figure": _figure(cost.figure),
+    }
+
+
+def _figure(figure: Figure | None) -> dict | None:
+    if figure is None:
+        return None
+    return {
+        "name": figure.name,
+        "unit": figure.unit,
+        "counted_by": figure.counted_by,
+        "got": _amount(figure.got),
+        "ideal": _amount(figure.ideal),
+        "ratio": ratio(figure.got, figure.ideal),
+        "reference": _amount(figure.reference),
+        "beside": {_line(name): _amount(value) for name, value in figure.beside.items()},
+    }
+
+
+def _failure(failure: Failure) -> dict:
+    return {
+        "message": clean(failure.message, LONGEST_MESSAGE),
+        "unwritten": failure.unwritten,
+        "tests": [_line(test) for test in failure.tests],
+    }
+
+
+def _test(record: TestRecord) -> dict:
+    return {
+        "test": _line(record.test),
+        "group": record.group,
+        "cost": record.cost,
+        "outcome": record.outcome,
+        "unwritten": record.unwritten,
+        "seconds": round(record.seconds, 4),
+        "message": clean(record.message, LONGEST_MESSAGE),
+        "details": clean(record.details, LONGEST_DETAILS),
+        "figure": _figure(record.figure),
+    }
+
+
+def _number(value: Fraction) -> float:
+    return float(round(value, 2))
+
+
+def _amount(value: float | None) -> float | None:
+    """None also for what JSON has no number for: NaN, infinity."""
+    return value if value is not None and is_amount(value) else None
+
+
+def _line(text: str) -> str:
+    return clean(text, LONGEST_NAME)
