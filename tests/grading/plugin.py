@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.grading import submission
-from tests.grading.course import load_course
+from tests.grading.course import Problem, load_course
 from tests.grading.draw import Draw, official_seed, test_seed
 from tests.grading.errors import GraderError
 from tests.grading.records import Figure, TestRecord
@@ -75,6 +75,11 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"submission: {submission.short(tree)}, seed: {_tell_seed(config)}"
 
 
+def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
+    if config.get_verbosity() < 0:  # -q leaves the header out, and this must be seen
+        terminalreporter.write_line(pytest_report_header(config))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     problems = config.stash[_COURSE].problems
     for item in items:
@@ -83,16 +88,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             continue
         if name not in problems:
             raise pytest.UsageError(f"{item.nodeid}: tests/course.toml has no problem {name!r}")
-        problem = problems[name]
-        group, cost = _marked(item, "group"), _marked(item, "cost")
-        if (group is None) == (cost is None):
-            raise pytest.UsageError(f"{item.nodeid}: needs one marker, @group(…) or @cost(…)")
-        known = problem.groups if group else problem.costs
-        if (group or cost) not in known:
-            raise pytest.UsageError(
-                f"{item.nodeid}: tests/course.toml gives {name} no {group or cost!r}, "
-                f"only {', '.join(known) or 'none of that kind'}"
-            )
+        if fault := misplaced(problems[name], _marked(item, "group"), _marked(item, "cost")):
+            raise pytest.UsageError(f"{item.nodeid}: {fault}")
         item.stash[_PROBLEM] = name
 
 
@@ -100,9 +97,19 @@ def problem_of(path: Path) -> str | None:
     """The problem a test file grades: tests/<unit>/test_<module>.py, also under tests/hidden/."""
     parts = path.relative_to(TESTS).parts if path.is_relative_to(TESTS) else ()
     parts = parts[1:] if parts[:1] == ("hidden",) else parts
-    if len(parts) != 2 or parts[0] in ("staff", "grading"):
+    if len(parts) != 2 or parts[0] in ("staff", "grading") or not parts[1].startswith("test_"):
         return None
     return f"{parts[0]}.{Path(parts[1]).stem.removeprefix('test_')}"
+
+
+def misplaced(problem: Problem, group: str | None, cost: str | None) -> str:
+    """What is wrong with a graded test's markers; empty when it has its place in the course."""
+    if (group is None) == (cost is None):
+        return "needs one marker, @pytest.mark.group(…) or @pytest.mark.cost(…)"
+    name, known = (group, problem.groups) if group else (cost, problem.costs)
+    if name in known:
+        return ""
+    return f"tests/course.toml gives {problem.name} no {name!r}, only {', '.join(known) or 'none'}"
 
 
 def _is_graded_file(file: str | None) -> bool:
