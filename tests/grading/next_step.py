@@ -35,6 +35,7 @@ def _look_at(score: ProblemScore) -> str:
     unwritten = [failure for failure in score.failures if failure.unwritten]
     first = next(iter((*unwritten, *score.failures)), None)
     if first:
-        return first.message or f"{first.tests[0]} fails"
+        message = first.message.removeprefix(f"{score.problem.name}: ")
+        return message or f"{first.tests[0]} fails"
     names = [cost.name for cost in score.costs if cost.points < cost.possible]
     return f"right, but it costs more than it needs to: {', '.join(names)}"

@@ -132,6 +132,11 @@ class ProblemScore:
     def gate(self) -> GroupScore:
         return self.groups[0]
 
+    @property
+    def broken(self) -> bool:
+        """Every test failed for one reason: then its parts tell nothing more."""
+        return len(self.failures) == 1 and len(self.failures[0].tests) == len(self.records)
+
 
 @dataclass(frozen=True)
 class Total:
@@ -149,12 +154,6 @@ class NextStep:
     look_at: str
     handout: str
     command: str
-
-    def __str__(self) -> str:
-        return (
-            f"Next: {self.title} in {self.file}\n{self.look_at}\n"
-            f"Handout: {self.handout}\nAlone: {self.command}"
-        )
 
 
 @dataclass(frozen=True)

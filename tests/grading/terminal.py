@@ -71,7 +71,7 @@ class _Page:
     def problems(self, scores: list[ProblemScore], shown: dict[str, Fraction]) -> None:
         apart = True
         for score in scores:
-            detailed = score.status != "not started" and bool(score.records)
+            detailed = bool(score.records) and not score.broken and score.status != "not started"
             if apart or detailed:
                 self.line()
             self._row(score, shown[score.problem.name])
@@ -106,7 +106,8 @@ class _Page:
             count = plural(len(first.tests), "test")
             count += f", then {plural(others, 'other failure')}" if others else ""
             self._print(Text.assemble(f"  {score.problem.name}  ", (count, "dim")))
-            self._paragraph(one_line(first.message, MESSAGE) or first.tests[0], 4)
+            message = first.message.removeprefix(f"{score.problem.name}: ")
+            self._paragraph(one_line(message, MESSAGE) or first.tests[0], 4)
 
     def faults(self, report: Report) -> None:
         """What the grader did wrong, and what it leaves open."""

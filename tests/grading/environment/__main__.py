@@ -69,6 +69,9 @@ def main(arguments, root=ROOT):
     except Missing as missing:
         say(f"set-up: {missing}")
         return 1
+    except OSError as error:  # a full disk, a folder that is not ours
+        say(f"set-up: {error}")
+        return 1
     except KeyboardInterrupt:
         say("\nset-up: interrupted; the next run makes it good")
         return 130

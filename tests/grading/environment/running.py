@@ -9,10 +9,11 @@ import sys
 import threading
 import time
 
-from telling import say
-
 LOG = os.path.join("build", "setup.log")
 PACKAGES = os.path.join(".venv", "lib", "python*", "site-packages", "*.dist-info")
+
+# pip prints this when everything is downloaded; before, it has changed nothing.
+INSTALLING = "Installing collected packages:"
 
 # What pip prints, and what it means. The first that matches counts.
 REASONS = [
@@ -27,7 +28,7 @@ REASONS = [
         "the package index could not be reached: is there a network, or a proxy to set?",
     ),
     (r"No matching distribution found for ([^\s;]+)", "there is no {} for this Python and system"),
-    (r"(?mi)^error: (.*\S)", "pip says: {}"),
+    (r"(?mi)^error: (.*[^\s.])", "pip says: {}"),
 ]
 
 
@@ -44,15 +45,16 @@ class Status:
     """A line that is redrawn while a command works, if a person is watching."""
 
     def __init__(self, root):
-        self.text, self.total, self.packages = "", 0, os.path.join(root, PACKAGES)
+        self.text, self.total = "asking the package index", 0
+        self.packages = os.path.join(root, PACKAGES)
         self.since, self.done = time.time(), threading.Event()
         self.thread = threading.Thread(target=self.redraw, daemon=True)
 
     def follow(self, line):
         """Take in one line of pip's output."""
-        if line.startswith(("Collecting ", "  Downloading ")):
-            self.text = line.strip().lower()
-        elif line.startswith("Installing collected packages:"):
+        if line.strip().startswith(("Collecting ", "Downloading ", "Using cached ")):
+            self.text = line.strip()
+        elif line.startswith(INSTALLING):
             self.total = len(glob.glob(self.packages)) + line.count(",") + 1
 
     def redraw(self):
@@ -75,12 +77,13 @@ class Status:
             self.thread.join()
 
 
-def run(command, root, lock=None, notice=None):
-    """Run `command`; returns (whether it went well, its output). `notice`: {word: line to say}.
+def run(command, root, lock=None, when=None):
+    """Run `command`; returns (whether it went well, its output).
 
-    It inherits the lock: if we are killed, the next set-up waits until the command has ended.
+    `when`: {words: what to call, once, when a line has them}. The command inherits the lock: if we
+    are killed, the next set-up waits until it has ended.
     """
-    notice, output = dict(notice or {}), []
+    when, output = dict(when or {}), []
     with open(os.path.join(root, LOG), "a", encoding="utf-8") as log:
         log.write(f"$ {' '.join(command)}\n")
         log.flush()
@@ -95,8 +98,8 @@ def run(command, root, lock=None, notice=None):
         try:
             with Status(root) as status:
                 for line in (raw.decode("utf-8", "replace") for raw in process.stdout):
-                    for word in [word for word in notice if word in line]:
-                        say(notice.pop(word))
+                    for words in [words for words in when if words in line]:
+                        when.pop(words)()
                     output.append(line)
                     log.write(line)
                     status.follow(line)

@@ -10,10 +10,10 @@ import time
 
 import stamps
 from pythons import find_python
-from running import LOG, explain, run
+from running import INSTALLING, LOG, explain, run
 from telling import Missing, say
 
-DISK_GB = 3  # measured: 2.2 in .venv with every extra and the CPU build of torch, the rest while unpacking
+DISK_GB = 3  # measured: .venv is 2.2 with every extra and torch's CPU build
 
 CUDA_NOTE = (
     "  torch for Linux brings NVIDIA's libraries, several GB, unless TORCH_INDEX=... names an "
@@ -50,7 +50,10 @@ def alone(root):
 
 
 def set_up(root, options, version, lock):
-    """Make `.venv` what the pins and `options` say. What is interrupted is made anew next time."""
+    """Make `.venv` what the pins and `options` say.
+
+    What breaks off while pip unpacks is made anew next time; before, what was there stays good.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     started, stamp = time.time(), stamps.read(root)
     open(os.path.join(root, LOG), "w").close()
@@ -58,8 +61,7 @@ def set_up(root, options, version, lock):
         stamp = make_venv(root, stamp, options, lock)
     base, extras = read_project(root)
     wanted = sorted(set(choose(options.extras, extras)) | (set(stamp["extras"]) & set(extras)))
-    say(f"installing {', '.join(['base', *wanted])}: a few minutes the first time (log: {LOG})")
-    stamps.write(root, dict(stamp, finished=False))
+    say(f"installing {', '.join(['base', *wanted])} (log: {LOG})")
     triton = install(root, base + [r for name in wanted for r in extras[name]], stamp, lock)
     stamps.write(
         root,
@@ -88,7 +90,7 @@ def make_venv(root, stamp, options, lock):
     if not stamp and os.path.lexists(folder) and not empty:
         raise Missing(".venv was not made by this set-up: move it away, and run this again")
     python = find_python(options.python)  # before anything is removed
-    say(f"making .venv with Python {stamps.dotted(python.version)} ({python.path})")
+    say(f"making .venv with Python {stamps.dotted(python.version)} ({python.path}); this takes minutes")
     stamp = {
         "finished": False,
         "python": list(python.version),
@@ -133,14 +135,18 @@ def install(root, requirements, stamp, lock):
     triton = [r for r in requirements if r.startswith("triton")]
     rest = [r for r in requirements if r not in triton]
 
-    def attempt(arguments, **extra):
-        return run(pip + arguments, root, lock, **extra)
+    def attempt(arguments):
+        when = {
+            "nvidia": lambda: say(CUDA_NOTE),
+            INSTALLING: lambda: stamps.write(root, dict(stamp, finished=False)),
+        }
+        return run(pip + arguments, root, lock, when)
 
     if stamp["torch_index"]:
         well, output = attempt(["--no-deps", "--index-url", stamp["torch_index"], *torch])
         if not well:
             raise Missing(f"torch from TORCH_INDEX: {explain(output)} (log: {LOG})")
-    well, output = attempt(rest, notice={"nvidia": CUDA_NOTE})
+    well, output = attempt(rest)
     if not well:
         raise Missing(f"{explain(output)} (log: {LOG})")
     # Alone and last: a system without Triton can do everything but the kernels unit.

@@ -1,0 +1,1 @@
+"""The tree students work in: one package per unit of the course, and `provided`."""

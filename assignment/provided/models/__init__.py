@@ -1,0 +1,28 @@
+"""Models, and the sessions through which a decoding loop talks to them.
+
+    Llama         a decoder with one seam, `attend`, where attention and cache plug in
+    TableLM       a tiny language model whose probabilities are known fractions, for tests
+    LayerCache    what one layer's cache must offer; GrowingCache is a slow one that is given
+    Session       a batch of sequences in progress: ReplaySession recomputes, CachedSession caches
+
+SmolLM2, a real model of the Llama kind, is loaded by `assignment.provided.models.smollm2`.
+"""
+
+from .growing_cache import GrowingCache
+from .llama import Llama, LlamaConfig
+from .rotary import rotate
+from .sessions import CachedSession, LayerCache, ReplaySession, Session
+from .table_lm import TableLM, TableSession
+
+__all__ = [
+    "CachedSession",
+    "GrowingCache",
+    "LayerCache",
+    "Llama",
+    "LlamaConfig",
+    "ReplaySession",
+    "Session",
+    "TableLM",
+    "TableSession",
+    "rotate",
+]

@@ -1,0 +1,107 @@
+"""The parts of a Llama: its sizes, and one block of norm, attention, norm and MLP."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from .rotary import rotate
+
+
+@dataclass(frozen=True)
+class LlamaConfig:
+    """The sizes of a Llama. In the letters of the course: V, L, D, N, K, H, F."""
+
+    vocab_size: int
+    num_layers: int
+    d_model: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    d_ff: int
+    rope_theta: float = 10_000.0
+    norm_eps: float = 1e-5
+    tie_embeddings: bool = True
+
+    def __post_init__(self) -> None:
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(
+                f"num_heads ({self.num_heads}) must be a multiple of "
+                f"num_kv_heads ({self.num_kv_heads})"
+            )
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim must be even for the rotation, got {self.head_dim}")
+
+
+class RMSNorm(nn.Module):
+    """x / √(mean(x²) + ε) · weight, with the mean taken in float32 whatever the dtype of x."""
+
+    def __init__(self, dim: int, eps: float):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.eps = eps
+
+    def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
+        wide = x if x.dtype == torch.float64 else x.float()
+        return F.rms_norm(wide, self.weight.shape, eps=self.eps).to(x.dtype) * self.weight
+
+
+class Attention(nn.Module):
+    """Projections and rotation; `attend` does the reading."""
+
+    def __init__(self, config: LlamaConfig):
+        super().__init__()
+        width, query_width = config.d_model, config.num_heads * config.head_dim
+        kv_width = config.num_kv_heads * config.head_dim
+        self.head_dim = config.head_dim
+        self.q_proj = nn.Linear(width, query_width, bias=False)
+        self.k_proj = nn.Linear(width, kv_width, bias=False)
+        self.v_proj = nn.Linear(width, kv_width, bias=False)
+        self.o_proj = nn.Linear(query_width, width, bias=False)
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], angles: Float[Tensor, "B T half"], attend: Callable
+    ) -> Float[Tensor, "B T D"]:
+        q = rotate(self._heads(self.q_proj(x)), angles)
+        k = rotate(self._heads(self.k_proj(x)), angles)
+        out = attend(q, k, self._heads(self.v_proj(x)))
+        if out.shape != q.shape:
+            raise ValueError(
+                f"attend: expected a result of the queries' shape {list(q.shape)} "
+                f"[batch, heads, seq, head_dim], got {list(out.shape)}"
+            )
+        return self.o_proj(out.transpose(1, 2).flatten(2))
+
+    def _heads(self, x: Float[Tensor, "B T width"]) -> Float[Tensor, "B heads T H"]:
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+
+class MLP(nn.Module):
+    """SwiGLU: down(silu(gate(x)) ⊙ up(x)). Source: Shazeer, https://arxiv.org/abs/2002.05202."""
+
+    def __init__(self, config: LlamaConfig):
+        super().__init__()
+        self.gate_proj = nn.Linear(config.d_model, config.d_ff, bias=False)
+        self.up_proj = nn.Linear(config.d_model, config.d_ff, bias=False)
+        self.down_proj = nn.Linear(config.d_ff, config.d_model, bias=False)
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Layer(nn.Module):
+    """One block: x + attention(norm(x)), then x + mlp(norm(x))."""
+
+    def __init__(self, config: LlamaConfig):
+        super().__init__()
+        self.attention_norm = RMSNorm(config.d_model, config.norm_eps)
+        self.attention = Attention(config)
+        self.mlp_norm = RMSNorm(config.d_model, config.norm_eps)
+        self.mlp = MLP(config)
+
+    def forward(self, x: Tensor, angles: Tensor, attend: Callable) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), angles, attend)
+        return x + self.mlp(self.mlp_norm(x))

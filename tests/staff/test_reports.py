@@ -1,0 +1,321 @@
+"""The three reports: what they say, and that nothing a submission prints can bend them."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from tests.grading import results
+from tests.grading.chart import LABELS, PLOT, cost_chart
+from tests.grading.html import render, write_html
+from tests.grading.report import Run
+from tests.grading.results import as_data, write_json
+from tests.grading.scoring import score
+from tests.grading.terminal import print_report
+from tests.grading.wording import amount, clean, multiple, one_line, points
+from tests.staff.samples import figure, perfect_run, record, small_course, with_
+
+CACHE = "attention.cache"
+RUN = Run("assignment", "isolated", 7, "2027-02-11T09:30:00+00:00", 12.3, {"triton": None})
+HOSTILE = "</pre><script>alert(1)</script>\x1b[2J\r\nscore: 99 / 99\n\u202e\ud800\x00"
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    return small_course(tmp_path_factory.mktemp("course"))
+
+
+def started():
+    """A run with something of everything but a grader error."""
+    return with_(
+        perfect_run(),
+        record(CACHE, "ragged", "failed", "first differs at batch 1: expected 2, got 3"),
+        record(CACHE, "rollback", "failed", "truncate is not written yet", unwritten=True),
+        record(CACHE, "bytes", "failed", measured=figure(142, reference=101, beside={"cat": 4500})),
+        record("attention.mask", "causal", "failed", HOSTILE, details=HOSTILE),
+    )
+
+
+def printed(report, width=80, encoding="utf-8"):
+    """What the terminal shows, with no tty behind it."""
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
+    print_report(report, Console(file=file, width=width))
+    file.flush()
+    return file.buffer.getvalue().decode(encoding).splitlines()
+
+
+# The terminal.
+
+
+def test_the_last_line_is_the_score(course):
+    lines = printed(score(course, started(), RUN))
+    assert lines[-2:] == ["electives: +2 / 2", "score: 2.33 / 7"]
+    assert printed(score(course, perfect_run()))[-1] == "score: 7 / 7"
+    assert printed(score(course, []))[-1] == "score: 0 / 7"
+    core_alone = score(course, perfect_run(), problems=[CACHE])
+    assert printed(core_alone)[-2:] == ["", "score: 4 / 4"]
+
+
+def test_the_table_shows_points_groups_and_costs(course):
+    text = "\n".join(printed(score(course, started(), RUN)))
+    assert "assignment · isolated · seed 7 · 12.3 s" in text
+    assert "due 12 February 2027" in text
+    assert "✓ append   ✗ ragged   · rollback" in text
+    assert "✓ calls 1.00× the ideal" in text
+    assert "~ bytes 1.42× the ideal, two thirds   reference 1.01×   cat 45×" in text
+    assert "nothing counts until causal passes" in text
+    assert "first differs at batch 1: expected 2, got 3" in text
+    assert "Next  assignment/attention/cache.py" in text
+    assert "pytest tests/attention -k cache" in text
+
+
+def test_a_fresh_assignment_is_a_line_a_problem(course):
+    stubs = [
+        replace(r, outcome="failed", message="not written", unwritten=True, figure=None)
+        for r in perfect_run()
+    ]
+    lines = printed(score(course, stubs, RUN))
+    assert sum("not started" in line for line in lines) == 3
+    assert not any("✗" in line or "fails" in line for line in lines)
+
+
+def test_a_broken_file_is_a_line_and_its_reason(course):
+    broken = [
+        replace(r, outcome="failed", message=f"{CACHE}: line 3: SyntaxError", figure=None)
+        for r in perfect_run()
+        if r.problem == CACHE
+    ]
+    lines = printed(score(course, broken, RUN, problems=[CACHE]))
+    assert not any("✗" in line for line in lines)
+    assert lines[lines.index(f"  {CACHE}  7 tests") + 1] == "    line 3: SyntaxError"
+
+
+def test_a_grader_error_has_its_own_lines(course):
+    spoilt = with_(perfect_run(), record(CACHE, "ragged", "grader error", "the oracle broke"))
+    report = score(course, spoilt, RUN, faults=["tests/hidden does not load"])
+    text = " ".join(" ".join(printed(report)).split())
+    assert "The grader's own fault, not yours" in text
+    assert "attention.cache: provisional, 3.07 to 4 points: the oracle broke" in text
+    assert "tests/hidden does not load" in text
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_a_poor_encoding_gets_plain_characters(course, encoding):
+    lines = printed(score(course, started(), RUN), encoding=encoding)
+    text = "\n".join(lines)
+    assert "+ append   x ragged   . rollback" in text
+    assert "1.42x the ideal" in text
+    assert text.isascii()
+    assert lines[-1] == "score: 2.33 / 7"
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_no_line_is_wider_than_the_terminal(course, width):
+    lines = printed(score(course, started(), RUN), width)
+    assert max(map(len, lines)) <= width
+    assert width < 80 or not any(line.endswith(" ") for line in lines)
+
+
+def test_colour_is_for_a_tty_alone(course):
+    report = score(course, started(), RUN)
+    assert "\x1b" not in "\n".join(printed(report))
+    file = io.StringIO()
+    print_report(report, Console(file=file, force_terminal=True, color_system="standard"))
+    assert "\x1b[32m" in file.getvalue()
+
+
+def test_a_submission_cannot_write_on_the_terminal(course):
+    lines = printed(score(course, started(), RUN))
+    assert "\x1b" not in "\n".join(lines)
+    assert [line for line in lines if line.startswith("score")] == ["score: 2.33 / 7"]
+
+
+# results.json.
+
+
+def validated(report):
+    data = json.loads(json.dumps(as_data(report), allow_nan=False))
+    schema = json.loads(results.SCHEMA.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator(schema).validate(data)
+    return data
+
+
+def test_results_follow_their_schema(course):
+    jsonschema.Draft202012Validator.check_schema(json.loads(results.SCHEMA.read_text("utf-8")))
+    data = validated(score(course, started(), RUN))
+    assert (data["course"], data["mode"], data["seed"]) == ("A small course", "isolated", 7)
+    assert data["versions"] == {"triton": None}
+    core = data["totals"]["core"]
+    assert core == {"points": 2.33, "points_exact": "7/3", "possible": 7}
+    cache = next(p for p in data["problems"] if p["name"] == CACHE)
+    assert [g["state"] for g in cache["groups"]] == ["passed", "failed", "unwritten"]
+    assert cache["costs"][1]["figure"]["ratio"] == 1.42
+    assert cache["costs"][1]["tier"] == "two thirds"
+    assert data["next_step"]["problem"] == CACHE
+    assert len(cache["tests"]) == 7
+
+
+def test_every_key_of_the_schema_is_described():
+    schema = json.loads(results.SCHEMA.read_text(encoding="utf-8"))
+    tables = [schema, schema["properties"]["totals"], *schema["$defs"].values()]
+    keys = [(name, key) for table in tables for name, key in table["properties"].items()]
+    references = [name for name, key in keys if "description" not in key]
+    assert set(references) == {"figure"}  # described where it is defined
+
+
+def test_results_of_odd_runs_follow_the_schema(course):
+    validated(score(course, []))
+    error = record(CACHE, "ragged", "grader error")
+    odd = record(CACHE, "bytes", "failed", measured=figure(math.nan, beside={"x": math.inf}))
+    data = validated(score(course, with_(perfect_run(), error, odd)))
+    assert data["totals"]["provisional"]
+    cache = next(p for p in data["problems"] if p["name"] == CACHE)
+    assert cache["costs"][1]["figure"]["got"] is None
+    validated(score(course, [], problems=[]))
+
+
+def test_long_texts_are_cut(course):
+    long = record(CACHE, "ragged", "failed", "m" * 1_000_000, details="d" * 1_000_000)
+    report = score(course, with_(perfect_run(), long))
+    assert len(json.dumps(validated(report))) < 60_000
+    assert len(render(report)) < 60_000
+    assert len("\n".join(printed(report))) < 5_000
+
+
+def test_files_are_written_whole(course, tmp_path, monkeypatch):
+    path = tmp_path / "deep" / "results.json"
+    write_json(score(course, []), path)
+    write_html(score(course, started()), path.with_name("report.html"))
+    before = path.read_text()
+    monkeypatch.setattr(results.os, "replace", lambda *paths: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write_json(score(course, perfect_run()), path)
+    assert path.read_text() == before
+    assert sorted(p.name for p in path.parent.iterdir()) == ["report.html", "results.json"]
+
+
+# report.html.
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page; open tags at the end."""
+
+    VOID = ("meta", "line", "rect")
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.open, self.text = set(), [], [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes += attrs
+        if tag not in self.VOID and not self.get_starttag_text().endswith("/>"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag in self.open:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_the_page_shows_the_run(course):
+    page = Page(render(score(course, started(), RUN)))
+    assert page.open == []
+    for part in ("A small course", "2.33", "triton not installed", "Next: A cache", "elective"):
+        assert part in page.text
+    assert "first differs at batch 1: expected 2, got 3" in page.text
+    assert "1.42×" in page.text
+    assert "nothing counts until they pass" in page.text
+
+
+def test_the_page_loads_nothing_and_runs_nothing(course):
+    html = render(score(course, started(), RUN))
+    page = Page(html)
+    assert not page.tags & {"script", "link", "img", "iframe", "object", "embed", "form", "b"}
+    assert all(value.startswith("#") for name, value in page.attributes if name == "href")
+    names = {name for name, _ in page.attributes}
+    assert not [name for name in names if name.startswith("on") or name in ("src", "style")]
+    assert "url(" not in html and "@import" not in html and "http:" not in html
+    assert "<script>alert(1)</script>" in page.text  # hostile text, shown as text
+    assert "\x1b" not in html and "\u202e" not in html
+
+
+def test_the_page_of_a_spoilt_or_empty_run(course):
+    spoilt = with_(perfect_run(), record(CACHE, "ragged", "grader error", "<i>broke</i>"))
+    page = Page(render(score(course, spoilt, RUN, faults=["<u>lost</u>"])))
+    assert "Points are provisional" in page.text
+    assert "<i>broke</i>" in page.text and "<u>lost</u>" in page.text
+    assert "no tests ran" in Page(render(score(course, []))).text
+    assert "0" in Page(render(score(course, [], problems=[]))).text
+
+
+def chart_of(course, measured):
+    run = with_(perfect_run(), record(CACHE, "bytes", "failed", measured=measured))
+    cache = next(s for s in score(course, run).problems if s.problem.name == CACHE)
+    return cost_chart(cache.costs[1])
+
+
+def test_a_chart_compares_multiples_of_the_ideal(course):
+    chart = chart_of(course, figure(200, 100, reference=100, beside={"cat": 400}))
+    assert [bar.kind for bar in chart.bars] == ["ideal", "reference", "yours", "beside"]
+    assert [bar.width / PLOT for bar in chart.bars] == pytest.approx([0.25, 0.25, 0.5, 1], abs=1e-3)
+    assert [line.label for line in chart.ticks] == ["0×", "1×", "2×", "3×", "4×"]
+    assert not chart.is_log
+
+
+def test_a_chart_of_far_apart_figures_is_logarithmic(course):
+    chart = chart_of(course, figure(100, 1, beside={"cat": 10_000}))
+    assert chart.is_log
+    ideal, mine, beside = (bar.width for bar in chart.bars)
+    assert mine - ideal == pytest.approx(beside - mine, abs=0.2)
+    everything = [*chart.ticks, *chart.limits]
+    assert all(LABELS <= line.x <= LABELS + PLOT for line in everything)
+    assert chart_of(course, figure(0, 1, beside={"cat": 100})).bars[1].width == 0
+
+
+@pytest.mark.parametrize("measured", [None, figure(math.nan), figure(3, 0), figure(-1)])
+def test_no_chart_without_multiples(course, measured):
+    assert chart_of(course, measured) is None
+
+
+# Other people's text and numbers.
+
+
+def test_numbers_read_well():
+    assert [points(n) for n in (0, 4, 2.8, 3.726)] == ["0", "4", "2.8", "3.73"]
+    assert [amount(n) for n in (0, 1234567, 0.5, 2.0)] == ["0", "1,234,567", "0.5", "2"]
+    assert [amount(n) for n in (math.nan, math.inf, "x\x00")] == ["nan", "inf", "x�"]
+    assert [multiple(n) for n in (0, 0.0021, 0.5, 1.416)] == ["0×", "0.002×", "0.50×", "1.42×"]
+    assert [multiple(n) for n in (45.2, 1250, 3e7)] == ["45×", "1,250×", "3.0e+07×"]
+
+
+def test_texts_are_cleaned():
+    assert clean("a\r\nb\tc\x1b[0m", 100) == "a\nb\tc�[0m"
+    assert clean("abcdef", 3) == "abc … (3 more characters)"
+    assert one_line("\n\n  first   line \n second", 80) == "first line"
+    assert one_line("abcdef", 4) == "abc…"
+    assert one_line("", 4) == ""
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.text(st.characters(), max_size=80), st.text(st.characters(), max_size=80))
+def test_any_text_can_be_reported(course, message, details):
+    bad = record(CACHE, "ragged", "failed", message, details=details)
+    wild = record("attention.mask", "window", "grader error", message)
+    report = score(course, with_(perfect_run(), bad, wild), RUN, faults=[details])
+    assert printed(report)[-1] == "score: 4.57 / 7"
+    assert Page(render(report)).open == []
+    validated(report)
+    json.dumps(as_data(report), ensure_ascii=False).encode("utf-8")
