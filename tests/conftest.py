@@ -1,3 +1,3 @@
-"""Every test here, graded or staff, runs with the grader's plugin: markers, fixtures, --submission."""
+"""Every test here, graded or staff, runs with the grader's plugin."""
 
 pytest_plugins = ("tests.grading.plugin",)

@@ -1,1 +1,1 @@
-"""The autograder: finds a submission, runs the graded suite on it, turns outcomes into points and a report."""
+"""The autograder: grades a submission with the graded suite: points and reports."""

@@ -41,7 +41,11 @@ def main() -> int:
         seed=outcome.seed,
         started=started.isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - clock, 1),
-        versions={"python": python_version(), "torch": _version("torch"), "triton": _version("triton")},
+        versions={
+            "python": python_version(),
+            "torch": _version("torch"),
+            "triton": _version("triton"),
+        },
         options=_pytest_options(options.submission),
     )
     report = score(course, outcome.records, about, problems=problems, faults=outcome.faults)
@@ -54,7 +58,9 @@ def main() -> int:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.grading", description=__doc__)
-    parser.add_argument("--submission", default="assignment", help="solutions, assignment or a path")
+    parser.add_argument(
+        "--submission", default="assignment", help="solutions, assignment or a path"
+    )
     parser.add_argument("--unit", help="grade this unit only, such as attention")
     parser.add_argument("--problem", help="grade this problem only, such as attention.kv_cache")
     parser.add_argument("--seed", type=int, help="seed of the inputs (default: fresh)")

@@ -1,4 +1,4 @@
-"""What a graded test may do with the submission besides calling it: count its cost, take its gradient.
+"""What a graded test may do with a submission besides calling it: count costs, take gradients.
 
 Works the same in one process and across the process boundary; the counting itself always happens on
 the submission's side.
@@ -43,7 +43,7 @@ def observe(target: Callable, *args, **kwargs) -> Observation:
 def grad_of(
     target: Callable, *inputs: Tensor, cotangent: Tensor | None = None
 ) -> tuple[Tensor, list[Tensor]]:
-    """`target(*inputs)` and the gradient of Σ output · cotangent (ones by default) for each input."""
+    """`target(*inputs)`, and the gradients of Σ output · cotangent (default: ones)."""
     if _is_remote(target):
         return proxy.request("grad", target=target, inputs=list(inputs), cotangent=cotangent)
     return sides.grad_of(target, inputs, cotangent)

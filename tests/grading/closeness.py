@@ -51,14 +51,16 @@ def _assert_tensor(got: object, expected: Tensor, axes: str) -> None:
     assert isinstance(got, Tensor), f"expected a tensor, got {type(got).__name__}"
     if got.shape != expected.shape:
         names = f" [{', '.join(axes.split())}]" if axes else ""
-        raise AssertionError(
-            f"expected shape {list(expected.shape)}{names}, got {list(got.shape)}"
-        )
+        raise AssertionError(f"expected shape {list(expected.shape)}{names}, got {list(got.shape)}")
 
 
 def _first_difference(wrong: Tensor, got: Tensor, expected: Tensor, axes: str) -> str:
     index = tuple(wrong.nonzero()[0].tolist())
-    names = axes.split() if len(axes.split()) == len(index) else [f"axis {i}" for i in range(len(index))]
+    names = (
+        axes.split()
+        if len(axes.split()) == len(index)
+        else [f"axis {i}" for i in range(len(index))]
+    )
     place = ", ".join(f"{name} {i}" for name, i in zip(names, index, strict=True))
     return (
         f"first differs at {place or 'the only element'}: expected {_number(expected[index])}, "

@@ -19,7 +19,7 @@ def find_next_step(scores: Sequence[ProblemScore], run: Run) -> NextStep | None:
 
 def _step(score: ProblemScore, run: Run) -> NextStep:
     problem = score.problem
-    command = f"pytest tests/{problem.unit} -k {problem.module} {run.options}"
+    command = f".venv/bin/pytest tests/{problem.unit} -k {problem.module} {run.options}"
     return NextStep(
         problem=problem.name,
         title=problem.title,

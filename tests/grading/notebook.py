@@ -1,4 +1,4 @@
-"""For notebooks and demos: importing this makes `submission` the reference, or else your assignment/."""
+"""For notebooks and demos: this makes `submission` the reference, or else your assignment/."""
 
 from tests.grading.submission import default_tree, install
 

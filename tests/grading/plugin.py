@@ -1,4 +1,4 @@
-"""The pytest plugin of the graded suite: --submission, markers, seeded fixtures, one record a test."""
+"""The graded suite's pytest plugin: --submission, markers, seeded fixtures, a record a test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import torch
 from tests.grading import submission
 from tests.grading.course import Problem, load_course
 from tests.grading.draw import Draw, official_seed, test_seed
-from tests.grading.errors import GraderError
+from tests.grading.errors import GraderError, SubmissionError
+from tests.grading.errors import describe as describe_error
 from tests.grading.records import Figure, TestRecord
 from tests.grading.reference_costs import reference_ratio
 from tests.grading.tiers import Tier, describe, tier
@@ -37,9 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("grading")
     group.addoption("--submission", help="tree under test: solutions, assignment or a path")
     group.addoption("--seed", type=int, help="seed of the inputs (default: fresh, printed)")
-    group.addoption(
-        "--isolated", action="store_true", help="run the submission in child processes"
-    )
+    group.addoption("--isolated", action="store_true", help="run the submission in child processes")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -66,7 +65,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if server := config.stash.get(_SERVER, None):
         server.close()
     submission.uninstall()
-    for name in [n for n, m in sys.modules.items() if _is_graded_file(getattr(m, "__file__", None))]:
+    for name in [
+        n for n, m in sys.modules.items() if _is_graded_file(getattr(m, "__file__", None))
+    ]:
         del sys.modules[name]  # they hold names of this run's submission
 
 
@@ -197,7 +198,9 @@ def _record(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
     grader = isinstance(error, GraderError) or (error is not None and call.when != "call")
     outcome = "passed" if report.passed else "grader error" if grader else "failed"
     printed = next((text for title, text in report.sections if title.startswith("printed")), "")
-    details = report.longreprtext + (f"\n\nprinted by the submission:\n{printed}" if printed else "")
+    details = report.longreprtext + (
+        f"\n\nprinted by the submission:\n{printed}" if printed else ""
+    )
     return TestRecord(
         test=item.nodeid,
         problem=item.stash[_PROBLEM],
@@ -212,15 +215,20 @@ def _record(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
     )
 
 
+_SPEAKS_FOR_ITSELF = (
+    AssertionError, pytest.fail.Exception, SubmissionError, NotImplementedError,
+)  # fmt: skip
+
+
 def _message(error: BaseException | None) -> str:
-    """The error in at most three lines; an assertion's text without its name."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip(" -")][:3]
-    name = type(error).__name__
-    if isinstance(error, AssertionError | pytest.fail.Exception):
-        return "\n".join(lines) or name
-    if name == "SubmissionError":
-        return "\n".join(lines)
-    return f"{name}: " + "\n".join(lines) if lines else name
+    """The error in at most three lines, with its type where the text alone would puzzle."""
+    if error is None:
+        return ""
+    text, name = describe_error(error), type(error).__name__
+    if not isinstance(error, _SPEAKS_FOR_ITSELF):
+        text = f"{name}: {text}"
+    lines = [line.strip() for line in text.splitlines() if line.strip(" -")]
+    return "\n".join(lines[:3]) or name
 
 
 def _marked(item: pytest.Item, marker: str) -> str | None:

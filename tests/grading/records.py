@@ -1,4 +1,4 @@
-"""What one graded test leaves behind. Everything after the run (points, reports) is made from these."""
+"""What one graded test leaves behind; points and reports are made from these alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Figure:
-    """One cost: what was counted, beside the ideal (a formula), the reference's own figure and others."""
+    """One cost: what was counted, beside the ideal (a formula), the reference's and others."""
 
     name: str
     got: float

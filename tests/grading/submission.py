@@ -1,8 +1,8 @@
-"""The submission switch: `from submission.attention.kv_cache import KVCache` gives the tree under test.
+"""The submission switch: `from submission.attention.kv_cache import …` is the tree under test.
 
-`submission.<unit>.<module>` is a file of the chosen tree (solutions/, assignment/, or any path), loaded
-with jaxtyping's run-time shape checks. A missing or broken file, or a missing name, never stops a test
-file from loading: it becomes a placeholder, and using that raises one clear line.
+`submission.<unit>.<module>` is a file of the chosen tree (solutions/, assignment/, or any path),
+loaded with jaxtyping's run-time shape checks. A missing or broken file, or a missing name, never
+stops a test file from loading: it becomes a placeholder, and using that raises one clear line.
 `submission.provided` is the pristine `assignment.provided`, whatever the tree holds.
 
 This module is for one process; `transport` is the same switch across a process boundary.
@@ -54,7 +54,9 @@ def find_tree(submission: str | Path | None) -> Path:
 def install(tree: Path) -> None:
     """Make `submission` mean `tree` in this process, replacing an earlier choice."""
     uninstall()
-    hook = install_import_hook([PACKAGE], f"{check_when_called.__module__}.{check_when_called.__name__}")
+    hook = install_import_hook(
+        [PACKAGE], f"{check_when_called.__module__}.{check_when_called.__name__}"
+    )
     sys.meta_path.insert(0, _Finder(tree, hook.uninstall))
 
 
@@ -74,7 +76,7 @@ def uninstall() -> None:
 
 
 def resolve(module: str, name: str) -> object:
-    """The object `name` of `submission.<module>`; SubmissionError, one line, when it is not there."""
+    """The object `name` of `submission.<module>`; SubmissionError when it is not there."""
     found = getattr(importlib.import_module(f"{PACKAGE}.{module}"), name)
     if isinstance(found, _Missing):
         raise SubmissionError(found._line)
@@ -191,7 +193,8 @@ def _describe_broken(module: str, error: BaseException, tree: Path) -> str:
         file, line = (frames[-1].filename, frames[-1].lineno) if frames else (str(tree), None)
     where = short(Path(file)) + (f", line {line}" if line else "")
     text = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{_problem_of(module)}: {where}: {type(error).__name__}: {text.splitlines()[0] if text else ''}"
+    first_line = text.splitlines()[0] if text else ""
+    return f"{_problem_of(module)}: {where}: {type(error).__name__}: {first_line}"
 
 
 def _problem_of(module: str) -> str:

@@ -45,7 +45,10 @@ def test_zeros_a_constant_and_a_sign_are_not_close(got):
     [
         (None, "got NoneType"),
         ([0.0], "got list"),
-        (torch.zeros(2, 4, 3), r"expected shape \[2, 3, 4\] \[batch, heads, seq\], got \[2, 4, 3\]"),
+        (
+            torch.zeros(2, 4, 3),
+            r"expected shape \[2, 3, 4\] \[batch, heads, seq\], got \[2, 4, 3\]",
+        ),
         (torch.zeros(2, 3, 4, dtype=torch.int64), "floating dtype, got int64"),
     ],
     ids=str,

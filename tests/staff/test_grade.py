@@ -20,13 +20,17 @@ COURSE = load_course(REPOSITORY / "tests" / "course.toml")
 class Grade:
     """One run of the grader as a user starts it."""
 
-    def __init__(self, submission: str | Path, output: Path, *options: str, secret: str | None = None):
+    def __init__(
+        self, submission: str | Path, output: Path, *options: str, secret: str | None = None
+    ):
         command = [sys.executable, "-m", "tests.grading", "--submission", str(submission)]
         command += ["--output", str(output), *options]
         environment = {k: v for k, v in os.environ.items() if k != "GRADING_SECRET"}
         environment |= {"GRADING_SECRET": secret} if secret else {}
         environment |= {"COLUMNS": "100", "PYTHONIOENCODING": "utf-8"}
-        done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            command, cwd=REPOSITORY, env=environment, capture_output=True, text=True
+        )
         self.status, self.printed, self.errors = done.returncode, done.stdout, done.stderr
         assert (output / "results.json").exists(), done.stdout + done.stderr
         self.results = json.loads((output / "results.json").read_text())
@@ -44,7 +48,11 @@ class Grade:
 @pytest.fixture
 def tree(tmp_path) -> Path:
     """A copy of the stubs, to be filled or broken."""
-    return Path(shutil.copytree(REPOSITORY / "assignment", tmp_path / "tree", ignore=shutil.ignore_patterns("provided")))
+    return Path(
+        shutil.copytree(
+            REPOSITORY / "assignment", tmp_path / "tree", ignore=shutil.ignore_patterns("provided")
+        )
+    )
 
 
 def solve(tree: Path, problem: str) -> Path:
@@ -103,7 +111,9 @@ def test_a_broken_file_is_one_line_and_costs_only_its_problem(tree, tmp_path, ho
     assert grade.points(whole) == grade.problems[whole]["possible"]
     assert grade.points(broken) == 0
     told = [text for text in grade.printed.splitlines() if line.split(" (")[0] in text]
-    assert 1 <= len(told) <= (4 if how == "empty" else 2), grade.printed  # the failure, and the next step
+    assert 1 <= len(told) <= (4 if how == "empty" else 2), (
+        grade.printed
+    )  # the failure, and the next step
 
 
 def test_a_missing_tree_is_said_of_every_problem(tmp_path):

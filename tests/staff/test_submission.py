@@ -1,4 +1,4 @@
-"""The switch in one process: the right tree, the same provided objects, one line for what is missing."""
+"""The switch in one process: the right tree, and one line for what is missing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def tree(tmp_path) -> Path:
     (unit / "shifts.py").write_text(UNIT)
     (unit / "helper.py").write_text("offset = 1\n")
     (unit / "syntax.py").write_text("def f():\n    return (\n")
-    (unit / "imports_broken.py").write_text("from .syntax import f\n\ndef g():\n    return f()\n\ndef h():\n    return 5\n")
+    (unit / "imports_broken.py").write_text(
+        "from .syntax import f\n\ndef g():\n    return f()\n\ndef h():\n    return 5\n"
+    )
     (unit / "leaves.py").write_text("raise SystemExit('bye')\n")
     submission.install(tmp_path)
     return tmp_path

@@ -18,7 +18,7 @@ from tests.grading.transport.forkserver import ForkServer
 from tests.grading.transport.proxy import Name
 from tests.grading.transport.wire import Codec, WireError
 
-SUBMISSION = '''
+SUBMISSION = """
 import os, signal, sys, time
 import torch
 from assignment.provided.models import LlamaConfig
@@ -45,8 +45,9 @@ def make_adder(n): return lambda x: x + n
 def total(counter): return counter.count
 
 def fail(kind):
-    raise {"value": ValueError, "mine": Mine, "unicode": UnicodeDecodeError, "exit": SystemExit}[kind](
-        *(("utf-8", b"", 0, 1, "bad") if kind == "unicode" else ("what went wrong",)))
+    text = "what went wrong"
+    raise {"value": ValueError(text), "mine": Mine(text), "exit": SystemExit(text),
+           "unicode": UnicodeDecodeError("utf-8", b"", 0, 1, text)}[kind]
 class Mine(Exception): pass
 
 def leave(status): os._exit(status)
@@ -68,7 +69,7 @@ def swallow(f):
     try: f()
     except Exception as error: return type(error).__name__
 def double_checked(x: "Float[torch.Tensor, 'B T']"): return x
-'''
+"""
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +122,9 @@ def test_tensors_cross_to_the_bit(dtype, shape):
     sent = (torch.randn(shape) * 3).to(dtype)
     got = thing("echo")(sent)[0]
     assert type(got) is torch.Tensor and got.dtype == dtype and got.shape == sent.shape
-    assert torch.equal(got.view(torch.uint8) if shape else got, sent.view(torch.uint8) if shape else sent)
+    assert torch.equal(
+        got.view(torch.uint8) if shape else got, sent.view(torch.uint8) if shape else sent
+    )
 
 
 def test_a_view_crosses_as_what_it_shows_and_each_tensor_has_its_own_memory():
@@ -134,7 +137,9 @@ def test_a_view_crosses_as_what_it_shows_and_each_tensor_has_its_own_memory():
 
 def test_keyword_arguments_and_dataclasses_of_provided_cross():
     assert thing("echo")(1, key=[2]) == ([1], {"key": [2]})
-    config = LlamaConfig(vocab_size=8, num_layers=1, d_model=4, num_heads=2, num_kv_heads=1, head_dim=2, d_ff=8)
+    config = LlamaConfig(
+        vocab_size=8, num_layers=1, d_model=4, num_heads=2, num_kv_heads=1, head_dim=2, d_ff=8
+    )
     assert thing("widen")(config) == dataclasses.replace(config, d_model=8)
 
 
@@ -180,7 +185,11 @@ def test_exceptions_keep_their_builtin_type_and_show_where_they_came_from():
     with pytest.raises(ValueError, match="what went wrong") as caught:
         thing("fail")("value")
     assert "things.py" in caught.value.__notes__[0]
-    for kind, text in [("mine", "Mine: what went wrong"), ("exit", "SystemExit"), ("unicode", "Unicode")]:
+    for kind, text in [
+        ("mine", "Mine: what went wrong"),
+        ("exit", "SystemExit"),
+        ("unicode", "Unicode"),
+    ]:
         with pytest.raises(SubmissionError, match=text):
             thing("fail")(kind)
     with pytest.raises(NotImplementedError):
@@ -224,7 +233,10 @@ def test_a_missing_tree_is_one_line(tmp_path):
     server.close()
 
 
-@pytest.mark.parametrize(("how", "args", "why"), [("leave", (0,), "status 0"), ("leave", (3,), "status 3"), ("die", (), "signal 9")])
+@pytest.mark.parametrize(
+    ("how", "args", "why"),
+    [("leave", (0,), "status 0"), ("leave", (3,), "status 3"), ("die", (), "signal 9")],
+)
 def test_a_dead_child_fails_its_own_test_only(server, how, args, why):
     with pytest.raises(SubmissionError, match=f"ended in the middle of the test .*{why}"):
         thing(how)(*args)
@@ -250,7 +262,12 @@ def test_a_hang_is_cut_and_its_process_is_gone(server):
 
 @pytest.mark.parametrize(
     "what",
-    [b'{"passed": true}\n' * 10, b"\xff" * 40, b"\x02\x00\x00\x00" + bytes(8) + b"{}", b"\x04\x00\x00\x00" + bytes(8) + b"nope"],
+    [
+        b'{"passed": true}\n' * 10,
+        b"\xff" * 40,
+        b"\x02\x00\x00\x00" + bytes(8) + b"{}",
+        b"\x04\x00\x00\x00" + bytes(8) + b"nope",
+    ],
 )
 def test_forged_frames_never_pass(what):
     with pytest.raises(SubmissionError):
@@ -260,8 +277,26 @@ def test_forged_frames_never_pass(what):
 @pytest.mark.parametrize(
     "reply",
     [
-        {"error": {"type": "eval", "builtin": True, "message": "1/0", "submission": False, "trace": "", "of_callback": None}},
-        {"error": {"type": "SystemExit", "builtin": True, "message": "0", "submission": False, "trace": "", "of_callback": None}},
+        {
+            "error": {
+                "type": "eval",
+                "builtin": True,
+                "message": "1/0",
+                "submission": False,
+                "trace": "",
+                "of_callback": None,
+            }
+        },
+        {
+            "error": {
+                "type": "SystemExit",
+                "builtin": True,
+                "message": "0",
+                "submission": False,
+                "trace": "",
+                "of_callback": None,
+            }
+        },
     ],
 )
 def test_a_lying_error_is_still_an_ordinary_failure(reply):

@@ -1,4 +1,4 @@
-"""The switch across a process boundary: the grader keeps tests, oracles and verdict; a child runs the submission.
+"""The switch across a process boundary: tests and verdict stay here, a child runs the submission.
 
     test ──▶ proxy ──▶ wire ══ socket ══ wire ──▶ agent ──▶ the student's code
                                                     ▲

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from tests.grading import submission
-from tests.grading.errors import SubmissionError
+from tests.grading.errors import SubmissionError, describe
 from tests.grading.transport import sides
 from tests.grading.transport.wire import Channel, Closed, Codec, WireError
 
@@ -131,7 +131,7 @@ class Agent(Codec):
             "type": kind.__name__,
             "builtin": builtin and issubclass(kind, Exception),
             "submission": isinstance(error, SubmissionError),
-            "message": _cut(str(error)),
+            "message": _cut(describe(error)),
             "trace": _cut(self._trace(error)),
             "of_callback": getattr(error, "_of_callback", None),
         }

@@ -1,4 +1,4 @@
-"""What a test holds in isolated mode: names and handles whose every use is a request to the child."""
+"""What a test holds in isolated mode: names and handles; every use is a request to the child."""
 
 from __future__ import annotations
 

@@ -1,0 +1,307 @@
+"""attention.kv_cache: every row gets back what was appended to it, in order, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from submission.attention.kv_cache import KVCache
+from tests.attention.oracles import CacheOracle
+from tests.grading.boundary import observe
+from tests.grading.closeness import assert_equal
+from tests.grading.shapes import around
+
+CAPACITY, HEADS, HEAD_DIM = 11, 3, 5
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+class Pair:
+    """A cache under test and the oracle beside it: both get every call, `check` compares them."""
+
+    def __init__(self, draw, batch_size=3, capacity=CAPACITY, dtype=torch.float32):
+        self.draw, self.batch_size, self.dtype = draw, batch_size, dtype
+        self.cache = KVCache(batch_size, capacity, HEADS, HEAD_DIM, dtype)
+        self.oracle = CacheOracle(batch_size, HEADS, HEAD_DIM, dtype)
+
+    def new(self, num_columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+        shape = (self.batch_size, HEADS, num_columns, HEAD_DIM)
+        k, v = (self.draw.normal(*shape, dtype=self.dtype) for _ in "kv")
+        return k, v
+
+    def append(self, num_columns: int, num_tokens: list[int] | None = None) -> None:
+        k, v = self.new(num_columns)
+        counts = None if num_tokens is None else torch.tensor(num_tokens)
+        self.cache.append(k, v, counts)
+        self.oracle.append(k, v, counts)
+
+    def truncate(self, lengths: list[int]) -> None:
+        self.cache.truncate(torch.tensor(lengths))
+        self.oracle.truncate(torch.tensor(lengths))
+
+    def check(self) -> None:
+        assert_equal(self.cache.lengths, self.oracle.lengths, axes="row")
+        keys, values = self.cache.keys_values()
+        assert_holds(keys, self.oracle.keys)
+        assert_holds(values, self.oracle.values)
+
+
+def assert_holds(got, rows) -> None:
+    """Row b of `got` begins with rows[b]; what follows may be anything finite."""
+    lengths = [row.shape[1] for row in rows]
+    shape = [len(rows), HEADS, max(lengths), HEAD_DIM]
+    assert list(got.shape) == shape, f"expected shape {shape}, got {list(got.shape)}"
+    assert got.dtype == rows[0].dtype, f"expected {rows[0].dtype}, got {got.dtype}"
+    expected = got.clone()  # the padding, which is unspecified, is compared with itself
+    for row, tokens in enumerate(rows):
+        expected[row, :, : lengths[row]] = tokens
+    assert_equal(got, expected, axes="row head slot dim")
+    assert got.isfinite().all(), "a padding slot holds a number that is not finite"
+
+
+@pytest.mark.group("append")
+class TestAppend:
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_prompt_and_steps_are_read_back(self, draw, dtype):
+        pair = Pair(draw, dtype=dtype)
+        for num_columns in (6, 1, 1, 3):
+            pair.append(num_columns)
+            pair.check()
+
+    def test_unequal_rows_stay_apart(self, draw):
+        for num_tokens in ([4, 1, 3], [1, 4, 2], [2, 3, 4]):
+            pair = Pair(draw)
+            pair.append(4, num_tokens)
+            pair.check()
+            pair.append(1)  # a decode step: each row's token goes behind its own
+            pair.check()
+            pair.append(4, num_tokens[::-1])
+            pair.check()
+
+    def test_layers_do_not_share(self, draw):
+        first, second = Pair(draw), Pair(draw)
+        first.append(4)
+        second.append(2)
+        first.check()
+        second.check()
+
+
+@pytest.mark.group("ragged")
+class TestRagged:
+    def test_some_rows_get_nothing(self, draw):
+        pair = Pair(draw)
+        for num_tokens in ([2, 0, 3], [0, 0, 1], [0, 0, 0], [1, 3, 0]):
+            pair.append(3, num_tokens)
+            pair.check()
+
+    def test_no_columns_at_all(self, draw):
+        pair = Pair(draw)
+        pair.append(0)
+        pair.append(2)
+        pair.append(0)
+        pair.check()
+
+    def test_padding_is_never_stored(self, draw):
+        pair = Pair(draw)
+        pair.append(2, [2, 1, 0])
+        k, v = pair.new(3)
+        num_tokens = torch.tensor([1, 3, 0])
+        pair.oracle.append(k, v, num_tokens)
+        for row, tokens in enumerate(num_tokens):
+            k[row, :, tokens:] = torch.nan
+            v[row, :, tokens:] = torch.nan
+        pair.cache.append(k, v, num_tokens)
+        pair.check()
+        pair.append(1, [0, 0, 1])  # row 2 grows into what its padding would have spoilt
+        pair.check()
+
+    def test_unwritten_slots_are_zero(self, draw):
+        pair = Pair(draw)
+        pair.append(7, [7, 2, 0])
+        for held in pair.cache.keys_values():
+            assert_equal(held[1, :, 2:], torch.zeros(HEADS, 5, HEAD_DIM), axes="head slot dim")
+            assert_equal(held[2], torch.zeros(HEADS, 7, HEAD_DIM), axes="head slot dim")
+
+    def test_arguments_are_not_changed(self, draw):
+        pair = Pair(draw)
+        k, v = pair.new(4)
+        assert observe(pair.cache.append, k, v, torch.tensor([2, 4, 0])).changed == []
+        num_tokens = torch.tensor([3, 1, 2])
+        pair.cache.append(k, v, num_tokens)
+        pair.append(1)
+        assert_equal(num_tokens, torch.tensor([3, 1, 2]), axes="row")
+
+
+@pytest.mark.group("positions")
+class TestPositions:
+    def test_steps_after_a_prompt_count_on(self, draw):
+        pair = Pair(draw, batch_size=2)
+        pair.append(6)
+        for position in (6, 7, 8):
+            expected = torch.tensor([[position], [position]])
+            assert_equal(pair.cache.positions(1), expected, axes="row token")
+            pair.append(1)
+
+    def test_each_row_counts_its_own_tokens(self, draw):
+        pair = Pair(draw)
+        pair.append(7, [2, 5, 0])  # 7 columns of input, most of them padding
+        assert_equal(pair.cache.positions(1), torch.tensor([[2], [5], [0]]), axes="row token")
+        pair.append(2, [0, 1, 2])
+        expected = torch.tensor([[2, 3, 4], [6, 7, 8], [2, 3, 4]])
+        assert_equal(pair.cache.positions(3), expected, axes="row token")
+
+    def test_roll_back_takes_positions_back(self, draw):
+        pair = Pair(draw, batch_size=2)
+        pair.append(8)
+        pair.truncate([5, 7])
+        assert_equal(pair.cache.positions(2), torch.tensor([[5, 6], [7, 8]]), axes="row token")
+
+    def test_empty_cache_starts_at_zero(self, draw):
+        cache = Pair(draw, batch_size=2).cache
+        assert_equal(cache.lengths, torch.zeros(2), axes="row")
+        assert_equal(cache.positions(3), torch.arange(3).expand(2, -1), axes="row token")
+
+    def test_they_are_integers(self, draw):
+        cache = Pair(draw).cache
+        assert cache.lengths.dtype == cache.positions(2).dtype == torch.int64
+
+    def test_lengths_are_a_copy(self, draw):
+        pair = Pair(draw)
+        pair.append(3, [3, 1, 2])
+        lengths = pair.cache.lengths
+        pair.append(1)
+        assert_equal(lengths, torch.tensor([3, 1, 2]), axes="row")
+        lengths += 5
+        pair.check()
+
+
+@pytest.mark.group("capacity")
+class TestCapacity:
+    @pytest.mark.parametrize("total", around(CAPACITY))
+    def test_exactly_full_fits_and_one_more_does_not(self, draw, total):
+        pair = Pair(draw)
+        pair.append(5)
+        if total > CAPACITY:
+            assert_refused(pair, *pair.new(total - 5))
+        else:
+            pair.append(total - 5)
+            pair.check()
+
+    def test_a_step_beyond_the_end(self, draw):
+        pair = Pair(draw)
+        pair.append(CAPACITY)
+        assert_refused(pair, *pair.new(1))
+
+    def test_one_row_without_room(self, draw):
+        for full_row in range(3):
+            pair = Pair(draw)
+            held = [CAPACITY - 1 if row == full_row else 3 + row for row in range(3)]
+            pair.append(CAPACITY, held)
+            assert_refused(pair, *pair.new(2))
+            pair.append(2, [1 if row == full_row else 2 for row in range(3)])
+            pair.check()
+
+    def test_one_row_without_room_for_its_share(self, draw):
+        pair = Pair(draw)
+        pair.append(CAPACITY, [9, 10, 4])
+        assert_refused(pair, *pair.new(4), torch.tensor([2, 2, 4]))
+
+    def test_padding_needs_no_room(self, draw):
+        pair = Pair(draw)
+        pair.append(9)
+        pair.append(6, [2, 0, 1])  # 9 + 6 columns are too many, 9 + 2 tokens are not
+        pair.check()
+        pair.append(3, [0, 2, 0])
+        pair.check()
+
+    def test_num_tokens_outside_the_columns(self, draw):
+        pair = Pair(draw)
+        pair.append(2)
+        for num_tokens in ([3, 0, -1], [4, 1, 2]):
+            assert_refused(pair, *pair.new(3), torch.tensor(num_tokens))
+
+    def test_capacity_is_known(self, draw):
+        assert Pair(draw, capacity=7).cache.capacity == 7
+
+
+def assert_refused(pair: Pair, *arguments) -> None:
+    """append(*arguments) raises ValueError, and the cache is as it was before."""
+    with pytest.raises(ValueError):
+        pair.cache.append(*arguments)
+    pair.check()
+
+
+@pytest.mark.group("rollback")
+class TestRollback:
+    def test_what_follows_overwrites(self, draw):
+        for lengths in ([5, 2, 6], [0, 3, 1], [7, 7, 7], [0, 0, 0]):
+            pair = Pair(draw)
+            pair.append(7)
+            pair.truncate(lengths)
+            pair.check()
+            pair.append(2)
+            pair.check()
+            pair.append(2, [1, 0, 2])
+            pair.check()
+
+    def test_room_comes_back(self, draw):
+        pair = Pair(draw)
+        pair.append(CAPACITY)
+        pair.truncate([CAPACITY - 2] * 3)
+        assert_refused(pair, *pair.new(3))
+        pair.append(2)
+        pair.check()
+
+    def test_lengths_that_are_not_held(self, draw):
+        pair = Pair(draw)
+        pair.append(5, [3, 5, 2])
+        for lengths in ([4, 5, 1], [1, 6, 2], [2, 1, -1], [3, 3, 3]):
+            with pytest.raises(ValueError):
+                pair.cache.truncate(torch.tensor(lengths))
+            pair.check()
+
+    def test_the_callers_lengths_stay_the_callers(self, draw):
+        pair = Pair(draw)
+        pair.append(4)
+        lengths = torch.tensor([1, 4, 2])
+        pair.cache.truncate(lengths)
+        pair.cache.append(*pair.new(1))
+        assert_equal(lengths, torch.tensor([1, 4, 2]), axes="row")
+        lengths += 3
+        assert_equal(pair.cache.lengths, torch.tensor([2, 5, 3]), axes="row")
+
+    def test_any_mixture(self, draw):
+        pair = Pair(draw, batch_size=4, capacity=9)
+        for _ in range(25):
+            held = pair.oracle.lengths
+            kept = [int(draw.integers(n // 2, n + 1, 1)) for n in held.tolist()]
+            pair.truncate(kept)
+            room = (9 - torch.tensor(kept)).clamp(max=4)
+            pair.append(4, [int(draw.integers(0, n + 1, 1)) for n in room.tolist()])
+            pair.check()
+
+
+@pytest.mark.cost("bytes")
+def test_a_step_moves_its_own_token_only(draw, budget):
+    """Append one token to a long cache, read it, and take the token back.
+
+    The ideal: the new keys and values are gathered once and stored once, each a read and a write.
+    Storing them directly is half of that and earns no more.
+    """
+    batch_size, heads, held, head_dim = 3, 4, 300, 96
+    cache = KVCache(batch_size, 2 * held, heads, head_dim)
+    prompt = [draw.normal(batch_size, heads, held, head_dim) for _ in range(2)]
+    step = [draw.normal(batch_size, heads, 1, head_dim) for _ in range(2)]
+    cache.append(*prompt)
+    append = observe(cache.append, *step)
+    read = observe(cache.keys_values)
+    truncate = observe(cache.truncate, torch.full((batch_size,), held))
+
+    for got, old, new in zip(read.value, prompt, step, strict=True):
+        assert_equal(got, torch.cat([old, new], dim=2), axes="row head slot dim")
+    for got, old in zip(cache.keys_values(), prompt, strict=True):
+        assert_equal(got, old, axes="row head slot dim")
+    moved = {"append": append, "keys_values": read, "truncate": truncate}
+    parts = {name: seen.cost.bytes for name, seen in moved.items()}
+    once = 2 * sum(x.numel() * x.element_size() for x in step)  # read and written
+    assert append.cost.bytes >= once, "the new keys and values were not stored under the counter"
+    budget(max(sum(parts.values()), 2 * once), 2 * once, unit="bytes", beside=parts)

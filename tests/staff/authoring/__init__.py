@@ -1,0 +1,1 @@
+"""Tools for those who write the course: stubs, release bundle, mutants, new problems."""

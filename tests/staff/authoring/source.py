@@ -1,0 +1,47 @@
+"""Reading source files, and faults that name a file and a line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True, order=True)
+class Fault:
+    """Something an author has to mend, shown as `path:line: message`."""
+
+    path: str
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.message}"
+
+
+def decode(data: bytes) -> str:
+    """Text of a source file: UTF-8 with or without a byte-order mark, every line ended by LF.
+
+    One form for all, so that a checkout with CRLF gives the same stubs as one without.
+    """
+    text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    return text if not text or text.endswith("\n") else text + "\n"
+
+
+def relative(path: Path, root: Path) -> str:
+    """The path as messages show it: from the repository's root, with forward slashes."""
+    return path.relative_to(root).as_posix()
+
+
+def is_junk(path: Path) -> bool:
+    """Whether a name is never a source: hidden, or Python's cache."""
+    return path.name.startswith(".") or path.name == "__pycache__"
+
+
+def units(tree: Path) -> list[Path]:
+    """The unit folders of `solutions` or `assignment`, sorted; `provided` is no unit."""
+    if not tree.is_dir():
+        return []
+    folders = (path for path in tree.iterdir() if path.is_dir() and not is_junk(path))
+    return sorted(path for path in folders if path.name != "provided")
