@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -73,7 +74,7 @@ def _indexed(given: dict) -> int:
         else:
             del remaining[0]
             shapes.append(index.shape)
-    return math.prod(sizes + remaining) * math.prod(torch.broadcast_shapes(*shapes))
+    return math.prod(sizes + remaining) * math.prod(np.broadcast_shapes(*shapes))
 
 
 def _masked(given: dict) -> int:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import torch
 
+from assignment.provided.lab.counter import CostCounter
+from assignment.provided.models import Llama, LlamaConfig
 from tests.grading import submission
 
 _TYPICAL = """
@@ -63,9 +65,14 @@ def warm_up() -> None:
 def _use(typical) -> None:
     x = torch.randn(2, 3, 4)
     thing = typical.Typical(3)
-    thing.add(torch.zeros(2, 2, 3, 4), thing.lengths)
-    thing.both()
     typical.Layer()(x)
     typical.run(len, [[1]])
-    x.softmax(-1).masked_fill(x > 0, 0).to(torch.bfloat16).cumsum(-1).nonzero()
-    x[torch.tensor([0, 1]), :, torch.tensor([1, 2])] = 0
+    with CostCounter():
+        thing.add(torch.zeros(2, 2, 3, 4), thing.lengths)
+        thing.both()
+        x.softmax(-1).masked_fill(x > 0, 0).to(torch.bfloat16).cumsum(-1).nonzero()
+        x[torch.tensor([0, 1]), :, torch.tensor([1, 2])] = 0
+    tiny = LlamaConfig(
+        vocab_size=8, num_layers=1, d_model=8, num_heads=2, num_kv_heads=1, head_dim=4, d_ff=8
+    )
+    Llama(tiny)(torch.zeros(1, 2, dtype=torch.int64))
