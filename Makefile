@@ -1,0 +1,133 @@
+# `make help` lists what there is. GNU make 3.81 (macOS) or newer.
+
+SHELL := /bin/bash
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+SUBMISSION ?= assignment
+PY := .venv/bin/python
+
+# Any Python 3 will do to run the set-up: it finds the one to use by itself.
+BOOT := $(or $(shell command -v python3 2>/dev/null),$(PYTHON))
+
+# $(call need,extras): .venv is made or brought up to date; takes 0.1 s when there is nothing to do.
+need = $(if $(BOOT),"$(BOOT)" -IS tests/grading/environment --extras "$1",\
+	echo "set-up: there is no python3: install Python 3.11 or newer, or name it: make setup PYTHON=..." >&2; exit 1)
+
+# What only the course's full repository has: $(call full,a file or folder)
+full = [ -e $1 ] || { echo "make $@: this student bundle has no $1; only the full repository does" >&2; exit 1; }
+STAFF := $(wildcard tests/staff)
+
+# `make new-problem attention.latent`: the second word is the problem's name.
+ifneq ($(filter new-problem check-problem,$(firstword $(MAKECMDGOALS))),)
+PROBLEM := $(or $(word 2,$(MAKECMDGOALS)),$(PROBLEM))
+ifneq ($(findstring .,$(word 2,$(MAKECMDGOALS))),)
+.PHONY: $(word 2,$(MAKECMDGOALS))
+$(word 2,$(MAKECMDGOALS)): ; @:
+endif
+endif
+named = [[ "$(PROBLEM)" == *.* ]] || { echo "make $@: name the problem: make $@ unit.name" >&2; exit 1; }
+
+##@ Work on the assignment
+
+.PHONY: help
+help: ## list the targets
+	@awk 'BEGIN { FS = ":.*## " } \
+	    /^##@ Staff/ && "$(STAFF)" == "" { exit } \
+	    /^##@/ { printf "%s%s\n", (n++ ? "\n" : ""), substr($$0, 5) } \
+	    /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: setup
+setup: ## make .venv, or bring it up to date (EXTRAS=real,docs,notebooks,dev or all; PYTHON=  TORCH_INDEX=)
+	@$(call need,$(EXTRAS)) --verbose
+
+.PHONY: grade
+grade: ## grade assignment/ as the course does (SUBMISSION=folder UNIT= PROBLEM= SEED=)
+	@$(call need)
+	@$(PY) -m tests.grading --submission "$(SUBMISSION)" $(if $(UNIT),--unit "$(UNIT)") \
+	    $(if $(PROBLEM),--problem "$(PROBLEM)") $(if $(SEED),--seed "$(SEED)")
+
+.PHONY: test
+test: ## run the tests in one process (ARGS="tests/attention -k kv_cache --pdb")
+	@$(call need)
+	@$(PY) -m pytest $(ARGS)
+
+##@ See it run
+
+.PHONY: model
+model: ## download SmolLM2-135M-Instruct, a small real model (about 100 MB)
+	@$(call need,real)
+	@$(PY) -m assignment.provided.models.smollm2
+
+.PHONY: demo
+demo: ## chat with SmolLM2, with a cache and without
+	@$(call need,real)
+	@$(PY) notebooks/demo.py $(ARGS)
+
+.PHONY: notebooks
+notebooks: ## execute every notebook
+	@$(call need,notebooks)
+	@$(PY) notebooks/execute.py $(ARGS)
+
+.PHONY: handout
+handout: ## build the handout into build/
+	@$(call need,docs)
+	@$(PY) handout/build.py $(ARGS)
+
+.PHONY: clean
+clean: ## remove what was built, but for .venv
+	@rm -rf build .pytest_cache .ruff_cache .hypothesis
+	@find . -path ./.venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+##@ Staff
+
+.PHONY: stubs
+stubs: ## write assignment/ from solutions/
+	@$(call full,solutions)
+	@$(call need)
+	@$(PY) -m tests.staff.authoring.stubs
+
+.PHONY: mutants
+mutants: ## prove the suite: wrong ideas must fail, right variants must pass (UNIT=)
+	@$(call full,tests/staff)
+	@$(call need)
+	@$(PY) -m tests.staff.authoring.mutation $(if $(UNIT),--unit "$(UNIT)")
+
+.PHONY: new-problem
+new-problem: ## make every place that a new problem needs: make new-problem unit.name
+	@$(call full,tests/staff)
+	@$(named)
+	@$(call need)
+	@$(PY) -m tests.staff.authoring.new_problem "$(PROBLEM)"
+
+.PHONY: check-problem
+check-problem: ## check all that one problem has: make check-problem unit.name
+	@$(call full,tests/staff)
+	@$(named)
+	@$(call need)
+	@$(PY) -m tests.staff.authoring.check_problem "$(PROBLEM)"
+
+.PHONY: release
+release: ## build the student bundle, without answers
+	@$(call full,tests/staff)
+	@$(call need)
+	@$(PY) -m tests.staff.authoring.release
+
+.PHONY: lint
+lint: ## ruff, and whether assignment/ is what `make stubs` would write
+	@$(call full,tests/staff)
+	@$(call need,dev)
+	@$(PY) -m ruff check
+	@$(PY) -m tests.staff.authoring.stubs --check
+
+.PHONY: constraints
+constraints: ## pin the newest versions that pyproject.toml allows
+	@$(call full,tests/staff)
+	@$(call need)
+	@$(PY) -m venv --clear build/constraints
+	@build/constraints/bin/python -m pip install --quiet ".[real,docs,notebooks,dev]"
+	@{ sed '/^# Everything else/q' constraints.txt; \
+	    build/constraints/bin/python -m pip freeze --all --exclude pip | grep -v ' @ ' | sed 's/+cpu$$//'; \
+	} > build/constraints.txt
+	@mv build/constraints.txt constraints.txt
