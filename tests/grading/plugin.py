@@ -27,9 +27,9 @@ TIME_LIMIT = 60.0  # seconds one test may wait for the submission: a hang, not a
 SECRET = "GRADING_SECRET"  # the term's secret: makes the inputs of official grading
 
 RECORDS = pytest.StashKey[list[TestRecord]]()
+SERVER = pytest.StashKey[ForkServer]()  # of an isolated run; the runner may have put its own
 SEED = pytest.StashKey[int | None]()  # None: official, the inputs come from the secret
 _COURSE = pytest.StashKey()
-_SERVER = pytest.StashKey[ForkServer]()
 _PROBLEM = pytest.StashKey[str]()
 _FIGURE = pytest.StashKey[Figure]()
 
@@ -49,7 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_COURSE] = load_course(TESTS / "course.toml")
     config.stash[SEED] = _choose_seed(config.getoption("--seed"))
     if config.getoption("--isolated"):
-        config.stash[_SERVER] = ForkServer(tree)
+        if SERVER not in config.stash:
+            config.stash[SERVER] = ForkServer(tree)
         submission.install_finder(proxy.ProxyFinder())
     else:
         submission.install(tree)
@@ -62,7 +63,7 @@ def _choose_seed(asked: int | None) -> int | None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if server := config.stash.get(_SERVER, None):
+    if server := config.stash.get(SERVER, None):
         server.close()
     submission.uninstall()
     for name in [
@@ -158,10 +159,10 @@ def _one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item):
-    server = item.config.stash.get(_SERVER, None)
+    server = item.config.stash.get(SERVER, None)
     if server is None:
         return (yield)
-    proxy.begin(server, TIME_LIMIT)
+    proxy.begin(server, TIME_LIMIT, item.stash.get(_PROBLEM, ""))
     try:
         return (yield)
     finally:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.grading.course import load_course
-from tests.grading.plugin import RECORDS, SEED, TESTS
+from tests.grading.plugin import RECORDS, SEED, SERVER, TESTS
 from tests.grading.records import TestRecord
+from tests.grading.transport.forkserver import ForkServer
 
 _QUIET = ("-o", "addopts=", "-p", "no:terminal", "--continue-on-collection-errors")
 
@@ -29,6 +30,7 @@ def run(
     *,
     problems: Iterable[str] | None = None,
     isolated: bool = True,
+    server: ForkServer | None = None,
     seed: int | None = None,
     on_start: Callable[[int], None] = lambda number_of_tests: None,
     on_test: Callable[[str], None] = lambda test: None,
@@ -39,6 +41,7 @@ def run(
         submission: "solutions", "assignment" or a path.
         problems: names of problems; all of tests/course.toml when None.
         isolated: run the submission in child processes, as official grading does.
+        server: where they come from; closed at the end. A new one when None.
         seed: of the inputs; fresh when None.
         on_start, on_test: called with the number of tests, and with each finished test.
     """
@@ -49,7 +52,7 @@ def run(
     arguments = [*_QUIET, f"--rootdir={TESTS.parent}", f"--submission={submission}"]
     arguments += ["--isolated", "--capture=no"] if isolated else []
     arguments += [] if seed is None else [f"--seed={seed}"]
-    watcher = _Watcher(on_start, on_test)
+    watcher = _Watcher(server, on_start, on_test)
     status = pytest.main([*arguments, *files], plugins=[watcher])
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         watcher.outcome.faults.append(f"pytest stopped early: {pytest.ExitCode(status).name}")
@@ -66,12 +69,20 @@ def test_files(problem: str) -> list[Path]:
 class _Watcher:
     """Follows the run from inside."""
 
-    def __init__(self, on_start: Callable[[int], None], on_test: Callable[[str], None]):
-        self._on_start, self._on_test = on_start, on_test
+    def __init__(
+        self,
+        server: ForkServer | None,
+        on_start: Callable[[int], None],
+        on_test: Callable[[str], None],
+    ):
+        self._server, self._on_start, self._on_test = server, on_start, on_test
         self.outcome = Outcome()
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
         self._config = config
+        if self._server:
+            config.stash[SERVER] = self._server
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:

@@ -68,7 +68,10 @@ def install_finder(finder: importlib.abc.MetaPathFinder) -> None:
 
 def uninstall() -> None:
     """Forget the tree and every module loaded from it."""
-    for finder in [f for f in sys.meta_path if getattr(f, "serves_submission", False)]:
+    finders = [f for f in sys.meta_path if getattr(f, "serves_submission", False)]
+    if not finders:  # as in a fresh child, where a walk over all modules would copy their pages
+        return
+    for finder in finders:
         sys.meta_path.remove(finder)
         finder.close()
     for name in [n for n in sys.modules if n == PACKAGE or n.startswith(f"{PACKAGE}.")]:

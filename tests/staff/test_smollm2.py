@@ -5,6 +5,7 @@ Skipped without the model (`make model`) or without transformers and accelerate 
 
 import json
 import re
+import sys
 import zipfile
 
 import pytest
@@ -45,6 +46,12 @@ NUMBERS = [
     "0x1F 1e-10",
     " 7",
 ]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Two threads that must wait for each other crawl on a machine that others use, too."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +263,7 @@ def test_a_full_disk_is_said_before_the_download(empty_cache, monkeypatch, capsy
 
 
 def test_a_missing_package_names_the_extra(empty_cache, monkeypatch, capsys):
-    monkeypatch.setitem(__import__("sys").modules, "gguf", None)
+    monkeypatch.setitem(sys.modules, "gguf", None)
     assert smollm2_convert.main([]) == 1
     assert '".[real]"' in capsys.readouterr().err
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import importlib
 import os
 import socket
 import sys
@@ -20,8 +21,8 @@ from tests.grading.transport.wire import Channel, Closed, Codec, WireError
 MAX_TEXT = 20_000  # characters of a message or traceback
 
 
-def run(connection: socket.socket, output: int, tree: str) -> None:
-    """Serve one test in a freshly forked process; never returns."""
+def run(connection: socket.socket, output: int, tree: str, module: str) -> None:
+    """Load the module, if one is named, and serve one test in a fresh process; never returns."""
     os.setsid()
     for stream in (1, 2):
         os.dup2(output, stream)
@@ -31,6 +32,8 @@ def run(connection: socket.socket, output: int, tree: str) -> None:
     submission.install(Path(tree))
     agent = Agent(Channel(connection), tree)
     try:
+        if module:
+            importlib.import_module(f"{submission.PACKAGE}.{module}")
         while True:
             agent.serve_one()
     except Closed:

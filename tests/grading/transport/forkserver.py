@@ -1,4 +1,8 @@
-"""The grader's end of the zygote: start it, ask for a child, end a child."""
+"""The grader's end of the zygote: start it, ask for a child, end a child.
+
+While one test runs, the next one's child is already forked and loads the same file: loading it
+takes longer than most tests, and the machine has a second core.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +45,10 @@ class Child:
 
 
 class ForkServer:
-    """Owns one zygote. It starts at once and is waited for at the first fork."""
+    """Owns one zygote. It starts at once and is waited for at the first fork.
+
+    Importing this module is cheap, so that a zygote can start before the grader imports torch.
+    """
 
     def __init__(self, tree: Path):
         self._tree = tree
@@ -56,18 +63,15 @@ class ForkServer:
         theirs.close()
         self._replies = self._control.makefile("r")
         self._ready = False
+        self._spare: tuple[str, Child] | None = None
 
-    def fork(self) -> Child:
-        """A fresh child; the submission is loaded in it at the first request."""
-        if not self._ready:
-            self._reply()
-            self._ready = True
-        ours, theirs = socket.socketpair()
-        output = tempfile.TemporaryFile()  # noqa: SIM115 — lives as long as the child
-        request = json.dumps({"fork": str(self._tree)}).encode()
-        socket.send_fds(self._control, [request], [theirs.fileno(), output.fileno()])
-        theirs.close()
-        return Child(self._reply()["pid"], ours, output)
+    def fork(self, module: str = "") -> Child:
+        """A fresh child; if a module is named, it loads `submission.<module>` before it is asked."""
+        if self._spare and self._spare[0] != module:
+            self._drop_spare()
+        child = self._spare[1] if self._spare else self._fork(module)
+        self._spare = (module, self._fork(module)) if module else None
+        return child
 
     def end(self, child: Child) -> int:
         """Kill the child and all it started; its exit status, negative for a signal."""
@@ -77,9 +81,27 @@ class ForkServer:
 
     def close(self) -> None:
         """Let the zygote go; it ends what is still running."""
+        self._drop_spare()
         self._control.close()
         self._replies.close()
         self._process.wait(timeout=30)
+
+    def _fork(self, module: str) -> Child:
+        if not self._ready:
+            self._reply()
+            self._ready = True
+        ours, theirs = socket.socketpair()
+        output = tempfile.TemporaryFile()  # noqa: SIM115 — lives as long as the child
+        request = json.dumps({"fork": str(self._tree), "module": module}).encode()
+        socket.send_fds(self._control, [request], [theirs.fileno(), output.fileno()])
+        theirs.close()
+        return Child(self._reply()["pid"], ours, output)
+
+    def _drop_spare(self) -> None:
+        if self._spare:
+            self.end(self._spare[1])
+            self._spare[1].output.close()
+            self._spare = None
 
     def _reply(self) -> dict:
         line = self._replies.readline()

@@ -17,10 +17,10 @@ from tests.grading.transport.wire import Channel, Closed, Codec, TooSlow, WireEr
 _current: Session | None = None
 
 
-def begin(server: ForkServer, time_limit: float) -> None:
-    """Start a test: its first use of the submission forks a child."""
+def begin(server: ForkServer, time_limit: float, module: str = "") -> None:
+    """Start a test of `submission.<module>`: its first use of the submission needs a child."""
     global _current
-    _current = Session(server, time_limit)
+    _current = Session(server, time_limit, module)
 
 
 def end() -> None:
@@ -99,10 +99,10 @@ def _attribute(target, name: str):
 
 
 class Session(Codec):
-    """One test's conversation with its child, which is forked at the first request."""
+    """One test's conversation with its child, which it gets at the first request."""
 
-    def __init__(self, server: ForkServer, time_limit: float):
-        self._server, self._time_limit = server, time_limit
+    def __init__(self, server: ForkServer, time_limit: float, module: str = ""):
+        self._server, self._time_limit, self._module = server, time_limit, module
         self._child: Child | None = None
         self._callbacks: list[Callable] = []
         self._raised: list[Exception] = []  # by callbacks, to be raised again as they were
@@ -144,7 +144,7 @@ class Session(Codec):
     def _connect(self) -> None:
         if self._child:
             return
-        self._child = self._server.fork()
+        self._child = self._server.fork(self._module)
         self._channel = Channel(self._child.connection)
         self._deadline = time.monotonic() + self._time_limit
 

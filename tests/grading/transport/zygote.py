@@ -41,7 +41,7 @@ def main(descriptor: int) -> None:
             break
         request = json.loads(text)
         if "fork" in request:
-            reply = {"pid": _fork(request["fork"], descriptors, control)}
+            reply = {"pid": _fork(request["fork"], request["module"], descriptors, control)}
             children.add(reply["pid"])
         else:
             children.discard(request["end"])
@@ -51,12 +51,12 @@ def main(descriptor: int) -> None:
         _end(pid)
 
 
-def _fork(tree: str, descriptors: list[int], control: socket.socket) -> int:
+def _fork(tree: str, module: str, descriptors: list[int], control: socket.socket) -> int:
     connection, output = descriptors
     pid = os.fork()
     if pid == 0:
         control.close()
-        agent.run(socket.socket(fileno=connection), output, tree)
+        agent.run(socket.socket(fileno=connection), output, tree, module)
     for descriptor in descriptors:
         os.close(descriptor)
     return pid
