@@ -256,6 +256,7 @@ def test_a_hang_is_cut_and_its_process_is_gone(server):
         thing("sleep")()
     proxy.end()
     assert time.monotonic() - started < 10
+    server.status(server.fork())  # carried out after the end of the other
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
@@ -371,11 +372,41 @@ def test_a_fork_is_cheap(server):
     times = []
     for _ in range(5):
         started = time.monotonic()
-        server.end(server.fork())
+        server.status(server.fork())
         times.append(time.monotonic() - started)
     started = time.monotonic()
     fresh = ForkServer(server._tree)
-    fresh.end(fresh.fork())
+    fresh.status(fresh.fork())
     start_up = time.monotonic() - started
     fresh.close()
     assert sorted(times)[2] < start_up / 5
+
+
+def test_the_next_tests_child_is_of_the_same_module_or_dropped(server):
+    for module in ("toy.things", "toy.things", "toy.raises", "toy.things"):
+        proxy.end()
+        proxy.begin(server, 20, module)
+        assert thing("echo")(1) == [1]
+
+
+def test_a_module_that_kills_the_child_when_it_loads_costs_its_own_tests_only(server):
+    (server._tree / "toy" / "deadly.py").write_text("import os\nos._exit(7)\n")
+    for _ in range(2):
+        proxy.end()
+        proxy.begin(server, 20, "toy.deadly")
+        with pytest.raises(SubmissionError, match="status 7"):
+            Name("toy.deadly", "f")()
+        proxy.end()
+        proxy.begin(server, 20, "toy.things")
+        assert thing("echo")(1) == [1]
+
+
+def test_a_dead_zygote_is_the_graders_fault(tmp_path):
+    server = ForkServer(tmp_path)
+    server._process.kill()
+    proxy.end()
+    proxy.begin(server, 20)
+    with pytest.raises(GraderError, match="zygote died"):
+        thing("echo")(1)
+    proxy.end()
+    server.close()

@@ -36,6 +36,23 @@ class LlamaConfig:
             raise ValueError(f"head_dim must be even for the rotation, got {self.head_dim}")
 
 
+class Linear(nn.Linear):
+    """No bias, and no initial values: those come from a seed or a file."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__(inputs, outputs, bias=False)
+
+    def reset_parameters(self) -> None:
+        """Leave the memory as it is; nothing touches it before the weights arrive."""
+
+
+class Embedding(nn.Embedding):
+    """A table of vectors without initial values, as `Linear`."""
+
+    def reset_parameters(self) -> None:
+        """Leave the memory as it is."""
+
+
 class RMSNorm(nn.Module):
     """x / √(mean(x²) + ε) · weight, with the mean taken in float32 whatever the dtype of x."""
 
@@ -57,10 +74,10 @@ class Attention(nn.Module):
         width, query_width = config.d_model, config.num_heads * config.head_dim
         kv_width = config.num_kv_heads * config.head_dim
         self.head_dim = config.head_dim
-        self.q_proj = nn.Linear(width, query_width, bias=False)
-        self.k_proj = nn.Linear(width, kv_width, bias=False)
-        self.v_proj = nn.Linear(width, kv_width, bias=False)
-        self.o_proj = nn.Linear(query_width, width, bias=False)
+        self.q_proj = Linear(width, query_width)
+        self.k_proj = Linear(width, kv_width)
+        self.v_proj = Linear(width, kv_width)
+        self.o_proj = Linear(query_width, width)
 
     def forward(
         self, x: Float[Tensor, "B T D"], angles: Float[Tensor, "B T half"], attend: Callable
@@ -84,9 +101,9 @@ class MLP(nn.Module):
 
     def __init__(self, config: LlamaConfig):
         super().__init__()
-        self.gate_proj = nn.Linear(config.d_model, config.d_ff, bias=False)
-        self.up_proj = nn.Linear(config.d_model, config.d_ff, bias=False)
-        self.down_proj = nn.Linear(config.d_ff, config.d_model, bias=False)
+        self.gate_proj = Linear(config.d_model, config.d_ff)
+        self.up_proj = Linear(config.d_model, config.d_ff)
+        self.down_proj = Linear(config.d_ff, config.d_model)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))

@@ -20,7 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from .blocks import Layer, LlamaConfig, RMSNorm
+from .blocks import Embedding, Layer, Linear, LlamaConfig, RMSNorm
 
 # attend(layer, q [B N T H], k [B K T H], v [B K T H]) -> [B N T H], q and k already rotated.
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -38,21 +38,19 @@ class Llama(nn.Module):
         config: the sizes.
         seed: the weights are drawn from it alone (no global random state is read or changed): each
             matrix from N(0, 1/inputs), so that attention, MLP and residual have like sizes and a
-            mistake in any of them moves the logits. None leaves the weights without memory, for
+            mistake in any of them moves the logits. None leaves the weights without values, for
             `load`.
     """
 
     def __init__(self, config: LlamaConfig, seed: int | None = 0):
         super().__init__()
         self.config = config
-        with torch.device("meta"):  # shapes only; the values come from the seed or from a file
-            self.embedding = nn.Embedding(config.vocab_size, config.d_model)
-            self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
-            self.norm = RMSNorm(config.d_model, config.norm_eps)
-            if not config.tie_embeddings:
-                self.head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.embedding = Embedding(config.vocab_size, config.d_model)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
+        self.norm = RMSNorm(config.d_model, config.norm_eps)
+        if not config.tie_embeddings:
+            self.head = Linear(config.d_model, config.vocab_size)
         if seed is not None:
-            self.to_empty(device="cpu")
             self._draw_weights(seed)
 
     def forward(

@@ -90,9 +90,8 @@ def make_venv(root, stamp, options, lock):
     if not stamp and os.path.lexists(folder) and not empty:
         raise Missing(".venv was not made by this set-up: move it away, and run this again")
     python = find_python(options.python)  # before anything is removed
-    say(
-        f"making .venv with Python {stamps.dotted(python.version)} ({python.path}); this takes minutes"
-    )
+    which = f"Python {stamps.dotted(python.version)} ({python.path})"
+    say(f"making .venv with {which}; this takes a few minutes")
     stamp = {
         "finished": False,
         "python": list(python.version),

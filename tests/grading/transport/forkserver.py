@@ -6,6 +6,8 @@ takes longer than most tests, and the machine has a second core.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import socket
@@ -32,9 +34,14 @@ _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 class Child:
     """A forked process with a submission in it."""
 
-    pid: int
+    number: int
     connection: socket.socket
     output: BinaryIO
+
+    def close(self) -> None:
+        """Give up our ends of it."""
+        self.connection.close()
+        self.output.close()
 
     def printed(self, limit: int = 2000) -> str:
         """The end of what the submission wrote to stdout and stderr."""
@@ -62,49 +69,54 @@ class ForkServer:
         )
         theirs.close()
         self._replies = self._control.makefile("r")
-        self._ready = False
+        self._numbers = itertools.count()
         self._spare: tuple[str, Child] | None = None
 
     def fork(self, module: str = "") -> Child:
-        """A fresh child; if a module is named, it loads `submission.<module>` before it is asked."""
+        """A fresh child; if a module is named, it loads `submission.<module>` at once."""
         if self._spare and self._spare[0] != module:
             self._drop_spare()
         child = self._spare[1] if self._spare else self._fork(module)
         self._spare = (module, self._fork(module)) if module else None
         return child
 
-    def end(self, child: Child) -> int:
-        """Kill the child and all it started; its exit status, negative for a signal."""
-        child.connection.close()
-        self._control.sendall(json.dumps({"end": child.pid}).encode())
-        return self._reply()["status"]
+    def end(self, child: Child) -> None:
+        """Kill the child and all it started, soon."""
+        child.close()
+        with contextlib.suppress(GraderError):  # a dead zygote is told where it is missed
+            self._ask({"end": child.number})
+
+    def status(self, child: Child) -> int:
+        """End the child and tell its exit status, negative for a signal."""
+        self._ask({"status": child.number})
+        line = self._replies.readline()
+        if not line:
+            raise GraderError(f"the zygote died with status {self._process.wait()}")
+        return json.loads(line)["status"]
 
     def close(self) -> None:
         """Let the zygote go; it ends what is still running."""
-        self._drop_spare()
         self._control.close()
         self._replies.close()
         self._process.wait(timeout=30)
 
     def _fork(self, module: str) -> Child:
-        if not self._ready:
-            self._reply()
-            self._ready = True
         ours, theirs = socket.socketpair()
         output = tempfile.TemporaryFile()  # noqa: SIM115 — lives as long as the child
-        request = json.dumps({"fork": str(self._tree), "module": module}).encode()
-        socket.send_fds(self._control, [request], [theirs.fileno(), output.fileno()])
+        child = Child(next(self._numbers), ours, output)
+        request = {"fork": child.number, "tree": str(self._tree), "module": module}
+        self._ask(request, theirs.fileno(), output.fileno())
         theirs.close()
-        return Child(self._reply()["pid"], ours, output)
+        return child
+
+    def _ask(self, request: dict, *descriptors: int) -> None:
+        """Requests are carried out in order; nobody waits for them, but for `status`."""
+        try:
+            socket.send_fds(self._control, [json.dumps(request).encode() + b"\n"], descriptors)
+        except OSError as error:
+            raise GraderError(f"the zygote died with status {self._process.wait()}") from error
 
     def _drop_spare(self) -> None:
         if self._spare:
             self.end(self._spare[1])
-            self._spare[1].output.close()
             self._spare = None
-
-    def _reply(self) -> dict:
-        line = self._replies.readline()
-        if not line:
-            raise GraderError(f"the zygote died with status {self._process.wait()}")
-        return json.loads(line)

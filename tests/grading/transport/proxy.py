@@ -107,7 +107,7 @@ class Session(Codec):
         self._callbacks: list[Callable] = []
         self._raised: list[Exception] = []  # by callbacks, to be raised again as they were
         self._over: SubmissionError | None = None
-        self._status: int | None = None  # of the child, once it has ended
+        self._ended = False  # the child, by itself
 
     def request(self, do: str, arguments: dict) -> object:
         if self._over:
@@ -132,14 +132,10 @@ class Session(Codec):
         return self._child.printed() if self._child else ""
 
     def close(self) -> None:
-        if self._child:
-            self._end_child()
-            self._child.output.close()
-
-    def _end_child(self) -> int:
-        if self._status is None:
-            self._status = self._server.end(self._child)
-        return self._status
+        if self._child and self._ended:
+            self._child.close()
+        elif self._child:
+            self._server.end(self._child)
 
     def _connect(self) -> None:
         if self._child:
@@ -192,7 +188,7 @@ class Session(Codec):
         return error
 
     def _how_it_ended(self) -> str:
-        status = self._end_child()
+        status, self._ended = self._server.status(self._child), True
         by = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
         return f"the submission's process ended in the middle of the test ({by})"
 

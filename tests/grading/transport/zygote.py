@@ -1,8 +1,9 @@
 """A process that has imported everything a submission may need, and forks a child for each test.
 
 It must not start threads or run parallel torch code before a fork: the children would inherit locks
-that nobody releases. Requests and replies are JSON lines; a fork request carries two descriptors,
-the child's end of the test's socket and the file for what the submission prints.
+that nobody releases. Requests are JSON lines; a fork request comes with two descriptors, the
+child's end of the test's socket and the file for what the submission prints. Only "status" is
+answered.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import signal
 import socket
+from collections.abc import Iterator
 
 from tests.grading.transport import agent
 from tests.grading.transport.warm_up import warm_up
@@ -32,40 +34,54 @@ def main(descriptor: int) -> None:
     warm_up()
     gc.collect()
     gc.freeze()  # keeps the children's collections from copying our pages
-    control = socket.socket(fileno=descriptor)
-    children: set[int] = set()
-    control.sendall(b'{"ready": true}\n')
-    while True:
-        text, descriptors, _, _ = socket.recv_fds(control, 65536, 2)
-        if not text:
-            break
-        request = json.loads(text)
-        if "fork" in request:
-            reply = {"pid": _fork(request["fork"], request["module"], descriptors, control)}
-            children.add(reply["pid"])
-        else:
-            children.discard(request["end"])
-            reply = {"status": _end(request["end"])}
-        control.sendall(json.dumps(reply).encode() + b"\n")
-    for pid in children:
-        _end(pid)
+    _Zygote(socket.socket(fileno=descriptor)).serve()
 
 
-def _fork(tree: str, module: str, descriptors: list[int], control: socket.socket) -> int:
-    connection, output = descriptors
-    pid = os.fork()
-    if pid == 0:
-        control.close()
-        agent.run(socket.socket(fileno=connection), output, tree, module)
-    for descriptor in descriptors:
-        os.close(descriptor)
-    return pid
+class _Zygote:
+    def __init__(self, control: socket.socket):
+        self._control = control
+        self._descriptors: list[int] = []  # received, two for each fork request to come
+        self._children: dict[int, int] = {}  # the grader's number of a child: its pid
 
+    def serve(self) -> None:
+        for request in self._requests():
+            if "fork" in request:
+                self._fork(request["fork"], request["tree"], request["module"])
+            elif "end" in request:
+                self._end(request["end"])
+            else:
+                reply = {"status": self._end(request["status"])}
+                self._control.sendall(json.dumps(reply).encode() + b"\n")
+        for number in list(self._children):
+            self._end(number)
 
-def _end(pid: int) -> int:
-    """Kill a child with all it started; its exit status, negative for a signal."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError):  # before its setsid it leads no group
-        os.kill(pid, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    def _requests(self) -> Iterator[dict]:
+        """One a line, until the grader closes its end. A read may bring several, or a part."""
+        text = b""
+        while True:
+            more, descriptors, _, _ = socket.recv_fds(self._control, 65536, 64)
+            if not more:
+                return
+            self._descriptors += descriptors
+            *lines, text = (text + more).split(b"\n")
+            yield from map(json.loads, lines)
+
+    def _fork(self, number: int, tree: str, module: str) -> None:
+        connection, output, *self._descriptors = self._descriptors
+        pid = os.fork()
+        if pid == 0:
+            self._control.close()
+            for descriptor in self._descriptors:
+                os.close(descriptor)
+            agent.run(socket.socket(fileno=connection), output, tree, module)
+        os.close(connection)
+        os.close(output)
+        self._children[number] = pid
+
+    def _end(self, number: int) -> int:
+        """Kill a child with all it started; its exit status, negative for a signal."""
+        pid = self._children.pop(number)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)  # before its setsid it leads no group
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
