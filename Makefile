@@ -1,6 +1,5 @@
 # `make help` lists what there is. GNU make 3.81 (macOS) or newer.
 
-SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -27,7 +26,7 @@ ifneq ($(findstring .,$(word 2,$(MAKECMDGOALS))),)
 $(word 2,$(MAKECMDGOALS)): ; @:
 endif
 endif
-named = [[ "$(PROBLEM)" == *.* ]] || { echo "make $@: name the problem: make $@ unit.name" >&2; exit 1; }
+named = case "$(PROBLEM)" in *.*) ;; *) echo "make $@: name the problem: make $@ unit.name" >&2; exit 1 ;; esac
 
 ##@ Work on the assignment
 
@@ -71,7 +70,7 @@ notebooks: ## execute every notebook
 	@$(PY) notebooks/execute.py $(ARGS)
 
 .PHONY: handout
-handout: ## build the handout into build/
+handout: ## build handout/handout.pdf (ARGS=--check only says whether it is current)
 	@$(call need,docs)
 	@$(PY) handout/build.py $(ARGS)
 
@@ -114,20 +113,31 @@ release: ## build the student bundle, without answers
 	@$(call need)
 	@$(PY) -m tests.staff.authoring.release
 
+.PHONY: readme
+readme: ## write into README.md what it shows of the course and of a grade
+	@$(call full,tests/staff)
+	@$(call need)
+	@$(PY) -m tests.staff.authoring.readme
+
 .PHONY: lint
-lint: ## ruff, and whether assignment/ is what `make stubs` would write
+lint: ## ruff, and whether assignment/ and README.md are what make stubs and make readme write
 	@$(call full,tests/staff)
 	@$(call need,dev)
-	@$(PY) -m ruff check
+	@$(PY) -m ruff check --quiet --output-format concise
+	@$(PY) -m ruff format --check --quiet --output-format concise
 	@$(PY) -m tests.staff.authoring.stubs --check
+	@$(PY) -m tests.staff.authoring.readme --check
 
 .PHONY: constraints
 constraints: ## pin the newest versions that pyproject.toml allows
 	@$(call full,tests/staff)
 	@$(call need)
+	@$(PY) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
+	    { echo "make $@: needs the oldest Python: make setup PYTHON=python3.11" >&2; exit 1; }
 	@$(PY) -m venv --clear build/constraints
 	@build/constraints/bin/python -m pip install --quiet ".[real,docs,notebooks,dev]"
 	@{ sed '/^# Everything else/q' constraints.txt; \
 	    build/constraints/bin/python -m pip freeze --all --exclude pip | grep -v ' @ ' | sed 's/+cpu$$//'; \
 	} > build/constraints.txt
 	@mv build/constraints.txt constraints.txt
+	@rm -rf build/constraints

@@ -89,7 +89,7 @@ def grouped_query_attention(
     Raises:
         ValueError: N is not a multiple of K.
 
-    Hint: give q an axis for the group and let `einsum` keep it apart. About 12 lines.
+    Hint: give q an axis for the group and let `einsum` keep it apart. About 14 lines.
     """
     raise NotImplementedError
 
@@ -122,7 +122,7 @@ class GroupedQueryAttention(nn.Module):
         their keys, rotated, and values are appended, and the queries see all that is held. Without
         one, x is the whole sequence, from position 0.
 
-        A sequence gives the same output in one pass, in chunks, or token by token. About 15 lines.
+        A sequence gives the same output in one pass, in chunks, or token by token. About 18 lines.
         """
         raise NotImplementedError
 

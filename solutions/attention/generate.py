@@ -81,12 +81,12 @@ def sample(probs: Float[Tensor, "B V"], uniforms: Float[Tensor, "B"]) -> Int[Ten
     token on whose piece uniforms[b] lies. So token i is drawn for a share probs[b, i] of all u.
 
     Args:
-        probs: each row sums to 1, up to rounding.
-        uniforms: float32 in [0, 1). All of them must give a token of probability > 0, also 0 and
-            the largest, 1 − 2⁻²⁴, although a float32 sum of many probabilities may end below it.
+        probs: each row sums to 1, up to a rounding of 10⁻⁶.
+        uniforms: float32 in [0, 1). Each must give a token of probability > 0, also 0 and the
+            largest, 1 − 2⁻²⁴, which the sum of the probabilities may not reach.
 
     Hint: `cumsum` and `searchsorted`. In float64, with u stretched to the sum, neither end of
-    [0, 1) needs a special case. About 4 lines.
+    [0, 1) needs a special case. About 3 lines.
     """
     # BEGIN SOLUTION
     ends = probs.double().cumsum(dim=-1)
@@ -130,7 +130,7 @@ def generate(
             uniforms missing or of another shape, or what `next_token_probs` refuses.
 
     A row's tokens do not depend on the other rows of the batch. Hint: per row, keep its new tokens
-    and how many it may have. About 20 lines.
+    and how many it may have. About 25 lines.
     """
     _check_filters(temperature, top_k, top_p)
     _check_request(prompts, max_new_tokens, temperature, uniforms, max_length)

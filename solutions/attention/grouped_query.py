@@ -99,7 +99,7 @@ def grouped_query_attention(
     Raises:
         ValueError: N is not a multiple of K.
 
-    Hint: give q an axis for the group and let `einsum` keep it apart. About 12 lines.
+    Hint: give q an axis for the group and let `einsum` keep it apart. About 14 lines.
     """
     # BEGIN SOLUTION
     num_heads, num_kv_heads = q.shape[1], k.shape[1]
@@ -153,7 +153,7 @@ class GroupedQueryAttention(nn.Module):
         their keys, rotated, and values are appended, and the queries see all that is held. Without
         one, x is the whole sequence, from position 0.
 
-        A sequence gives the same output in one pass, in chunks, or token by token. About 15 lines.
+        A sequence gives the same output in one pass, in chunks, or token by token. About 18 lines.
         """
         # BEGIN SOLUTION
         q, k, v = (

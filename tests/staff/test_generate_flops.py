@@ -46,14 +46,16 @@ def test_cached_calls():
     config, meter = oracles.LLAMA, Meter()
     shape = (len(PROMPTS), 64, config.num_kv_heads, config.head_dim)
     caches = [KVCache(*shape) for _ in range(config.num_layers)]
-    session = CachedSession(Llama(config), caches, grouped_query_attention)
+    model = Llama(config)
+    session = CachedSession(model, caches, grouped_query_attention)
 
     def forward(tokens, num_tokens):
         logits = meter.measure(session, tokens, num_tokens)
         meter.calls.append((*tokens.shape, int(session.lengths.max())))
         return logits
 
-    generate(forward, PROMPTS, NEW_TOKENS, max_length=24)
+    got = generate(forward, PROMPTS, NEW_TOKENS, max_length=24)
+    assert got == generate_uncached(model, PROMPTS, NEW_TOKENS, max_length=24)
     assert len(meter.calls) == NEW_TOKENS
     assert meter.agrees()
 
