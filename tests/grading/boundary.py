@@ -1,4 +1,4 @@
-"""What a graded test may do with a submission besides calling it: count costs, take gradients.
+"""What a graded test may do with a submission besides calling it: watch, count, take gradients.
 
 Works the same in one process and across the process boundary; the counting itself always happens on
 the submission's side.
@@ -17,18 +17,14 @@ from tests.grading.transport import proxy, sides
 
 @dataclass(frozen=True)
 class Observation:
-    """A call's value, its cost, and which tensor arguments it changed in place.
-
-    `changed` holds names: "0" for the first positional argument, or the keyword.
-    """
+    """A call's value and its cost."""
 
     value: object
     cost: Cost
-    changed: list[str]
 
 
 def observe(target: Callable, *args, **kwargs) -> Observation:
-    """Call `target` (a name of the submission, a handle, or a handle's method) and watch it.
+    """Call `target` (a name of the submission, a handle, or a handle's method) and count its cost.
 
     Callables written in a test and passed as arguments are not counted.
     """
@@ -38,6 +34,17 @@ def observe(target: Callable, *args, **kwargs) -> Observation:
         args = [_uncounted(arg) for arg in args]
         seen = sides.observe(target, args, {name: _uncounted(a) for name, a in kwargs.items()})
     return Observation(*seen)
+
+
+def watch(target: Callable, *args, **kwargs) -> tuple[object, list[str]]:
+    """Call `target`: its value, and the names of the arguments (tensors, lists) it changed.
+
+    A name is "0" for the first positional argument, or the keyword. Across the boundary the call
+    gets copies, so the test's own tensors tell nothing.
+    """
+    if _is_remote(target):
+        return proxy.request("watch", target=target, args=list(args), kwargs=kwargs)
+    return sides.watch(target, args, kwargs)
 
 
 def grad_of(

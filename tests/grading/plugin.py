@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.grading import submission
 from tests.grading.course import Problem, load_course
@@ -19,7 +18,7 @@ from tests.grading.errors import describe as describe_error
 from tests.grading.records import Figure, TestRecord
 from tests.grading.reference_costs import reference_ratio
 from tests.grading.tiers import Tier, describe, tier
-from tests.grading.transport import proxy
+from tests.grading.transport import proxy, sides
 from tests.grading.transport.forkserver import ForkServer
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -148,13 +147,11 @@ def budget(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 
 @pytest.fixture(autouse=True)
-def _one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Graded tests run on one thread, in-process as in the child: sums come out the same."""
-    threads = torch.get_num_threads()
-    if _PROBLEM in request.node.stash:
-        torch.set_num_threads(1)
+def _as_in_official_grading(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A graded test sees the same torch in one process as in a child."""
+    sides.as_in_official_grading(_PROBLEM in request.node.stash)
     yield
-    torch.set_num_threads(threads)
+    sides.as_in_official_grading(False)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -11,8 +11,6 @@ import tempfile
 import traceback
 from pathlib import Path
 
-import torch
-
 from tests.grading import submission
 from tests.grading.errors import SubmissionError, describe
 from tests.grading.transport import sides
@@ -28,7 +26,7 @@ def run(connection: socket.socket, output: int, tree: str, module: str) -> None:
         os.dup2(output, stream)
     os.chdir(tempfile.gettempdir())
     sys.dont_write_bytecode = True
-    torch.set_num_threads(1)
+    sides.as_in_official_grading()
     submission.install(Path(tree))
     agent = Agent(Channel(connection), tree)
     try:
@@ -71,6 +69,9 @@ class Agent(Codec):
 
     def _do_call(self, target, args, kwargs):
         return target(*args, **kwargs)
+
+    def _do_watch(self, target, args, kwargs):
+        return sides.watch(target, args, kwargs)
 
     def _do_get(self, target, name):
         return getattr(target, name)

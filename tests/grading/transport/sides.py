@@ -10,15 +10,31 @@ from torch import Tensor
 
 from assignment.provided.lab.counter import CostCounter, counting_suspended
 
+THREADS = torch.get_num_threads()
+
+
+def as_in_official_grading(graded: bool = True) -> None:
+    """One thread, so that sums come out the same; new memory holds NaN, not zeros by luck."""
+    torch.set_num_threads(1 if graded else THREADS)
+    torch.set_deterministic_debug_mode("warn" if graded else "default")  # fills `torch.empty`
+
+
+def watch(target: Callable, args: Sequence, kwargs: dict) -> tuple[object, list[str]]:
+    """Call `target`: (value, names of the tensors and lists among its arguments that it changed).
+
+    A name is "0" for the first positional argument, or the keyword.
+    """
+    named = {str(i): arg for i, arg in enumerate(args)} | kwargs
+    before = {name: _copy(arg) for name, arg in named.items()}
+    value = target(*args, **kwargs)
+    return value, [name for name, copy in before.items() if not _same(copy, named[name])]
+
 
 def observe(target: Callable, args: Sequence, kwargs: dict) -> tuple:
-    """Call `target` under the cost counter: (value, cost, names of tensor arguments it changed)."""
-    tensors = {str(i): a for i, a in enumerate(args)} | kwargs
-    before = {n: t.clone() for n, t in tensors.items() if isinstance(t, Tensor)}
+    """Call `target` under the cost counter: (value, cost)."""
     with CostCounter() as counter:
         value = target(*args, **kwargs)
-    changed = [name for name, copy in before.items() if not _same_bits(copy, tensors[name])]
-    return value, counter.cost, changed
+    return value, counter.cost
 
 
 def grad_of(target: Callable, inputs: Sequence[Tensor], cotangent: Tensor | None) -> tuple:
@@ -42,7 +58,17 @@ def uncounted(function: Callable) -> Callable:
     return call
 
 
-def _same_bits(left: Tensor, right: Tensor) -> bool:
+def _copy(value: object) -> object:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    return [_copy(item) for item in value] if isinstance(value, list) else value
+
+
+def _same(left: object, right: object) -> bool:
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(_same, left, right))
+    if not isinstance(left, Tensor):
+        return left is right or (type(left) is type(right) and left == right)
     if left.shape != right.shape or left.dtype != right.dtype:
         return False
     return torch.equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (left, right)))
