@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 from tests.grading.course import Course, load_course
 from tests.grading.submission import REPOSITORY
@@ -67,7 +66,8 @@ def with_block(text: str, name: str, content: str) -> str:
     """
     block = re.compile(rf"(<!-- BEGIN {name} -->\n).*?(<!-- END {name} -->)", re.DOTALL)
     if len(block.findall(text)) != 1:
-        raise ValueError(f"README.md: expected one block {name!r}, found {len(block.findall(text))}")
+        found = len(block.findall(text))
+        raise ValueError(f"README.md: expected one block {name!r}, found {found}")
     return block.sub(lambda found: f"{found[1]}{content}\n{found[2]}", text)
 
 
