@@ -49,7 +49,7 @@ class Chart:
 def cost_chart(cost: CostScore) -> Chart | None:
     """Ideal, reference, submission and what the test compares with, as multiples of the ideal.
 
-    None without a figure, or where multiples say nothing (an ideal of 0, a figure that is no number).
+    None without a figure, or where multiples say nothing (an ideal of 0, a figure not a number).
     """
     figure = cost.figure
     if figure is None or ratio(figure.got, figure.ideal) is None:

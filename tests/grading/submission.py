@@ -69,8 +69,8 @@ def install_finder(finder: importlib.abc.MetaPathFinder) -> None:
 def uninstall() -> None:
     """Forget the tree and every module loaded from it."""
     finders = [f for f in sys.meta_path if getattr(f, "serves_submission", False)]
-    if not finders:  # as in a fresh child, where a walk over all modules would copy their pages
-        return
+    if not finders and PACKAGE not in sys.modules:
+        return  # a fresh child, where a walk over all modules would copy their pages
     for finder in finders:
         sys.meta_path.remove(finder)
         finder.close()
