@@ -60,7 +60,7 @@ model: ## download SmolLM2-135M-Instruct, a small real model (about 100 MB)
 	@$(PY) -m assignment.provided.models.smollm2
 
 .PHONY: demo
-demo: ## chat with SmolLM2, with a cache and without
+demo: ## chat with SmolLM2, with a cache and without (ARGS='--prompt "…" --tokens 256')
 	@$(call need,real)
 	@$(PY) notebooks/demo.py $(ARGS)
 

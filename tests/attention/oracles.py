@@ -32,6 +32,15 @@ class CacheOracle:
         self.values = [values[:, :n] for values, n in zip(self.values, lengths, strict=True)]
 
 
+def padded(rows: list[Tensor]) -> Tensor:
+    """[B, K, S, H] of rows [K, n, H]; what lies past a row's length is finite and large."""
+    longest = max(row.shape[1] for row in rows)
+    result = torch.full((len(rows), rows[0].shape[0], longest, rows[0].shape[2]), 1e4)
+    for row, tokens in enumerate(rows):
+        result[row, :, : tokens.shape[1]] = tokens
+    return result
+
+
 def visible(
     num_queries: int, num_keys: int, kv_lengths: Tensor | None, num_tokens: Tensor | None, rows: int
 ) -> Tensor:

@@ -12,7 +12,7 @@ from submission.attention.grouped_query import (
     pool_kv_heads,
     rope_angles,
 )
-from submission.provided.models import GrowingCache
+from submission.provided.models import DelegatingCache, GrowingCache
 from tests.attention import oracles
 from tests.grading.boundary import observe, watch
 from tests.grading.closeness import assert_close, assert_equal
@@ -201,6 +201,20 @@ class TestLayer:
         parts = [layer(part, cache) for part in x.split(chunks, dim=1)]
         assert_layer(torch.cat(parts, dim=1), x, weights)
 
+    def test_rows_of_unequal_length(self, draw):
+        """A prompt, a roll-back of one row, then steps: each row goes on as if it were alone."""
+        layer, weights = draw_layer(draw, 6, 2)
+        x = draw.normal(2, 9, D_MODEL)
+        cache, oracle = delegating_cache(batch_size=2, kv_heads=2)
+        layer(x[:, :5], cache)
+        oracle.truncate(torch.tensor([5, 2]))
+        rows = [x[0], torch.cat([x[1, :2], x[1, 5:]])]  # what each row has been fed
+        late = [layer(part, cache) for part in x[:, 5:].split((1, 3), dim=1)]
+        got = torch.cat(late, dim=1)
+        for row, tokens in enumerate(rows):
+            whole = torch.cat([torch.zeros(1, len(tokens) - 4, D_MODEL), got[row : row + 1]], dim=1)
+            assert_layer(whole, tokens[None], weights, first=len(tokens) - 4)
+
     def test_bfloat16_at_positions_that_it_cannot_hold(self, draw):
         layer, weights = draw_layer(draw, 9, 3)
         layer.to(torch.bfloat16)
@@ -212,6 +226,16 @@ class TestLayer:
 
 
 D_MODEL, HEAD_DIM, THETA = 28, 6, 700.0
+
+
+def delegating_cache(batch_size, kv_heads):
+    """A cache of rows that may differ in length, and the oracle that does its work here."""
+    oracle = oracles.CacheOracle(batch_size, kv_heads, HEAD_DIM, torch.float32)
+
+    def keys_values():
+        return tuple(oracles.padded(rows) for rows in (oracle.keys, oracle.values))
+
+    return DelegatingCache(lambda: oracle.lengths, oracle.append, keys_values), oracle
 
 
 def draw_layer(draw, heads, kv_heads):

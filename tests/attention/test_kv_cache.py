@@ -7,7 +7,7 @@ import torch
 
 from submission.attention.kv_cache import KVCache
 from tests.attention.oracles import CacheOracle
-from tests.grading.boundary import observe, watch
+from tests.grading.boundary import call_then_spoil, observe, read_then_spoil, watch
 from tests.grading.closeness import assert_equal
 from tests.grading.shapes import around
 
@@ -39,24 +39,31 @@ class Pair:
         self.oracle.truncate(torch.tensor(lengths))
 
     def check(self) -> None:
-        assert_equal(self.cache.lengths, self.oracle.lengths, axes="row")
+        assert_equal(self.cache.lengths, self.oracle.lengths, axes="row", what="lengths")
         keys, values = self.cache.keys_values()
-        assert_holds(keys, self.oracle.keys)
-        assert_holds(values, self.oracle.values)
+        assert_holds(keys, self.oracle.keys, "keys")
+        assert_holds(values, self.oracle.values, "values")
 
 
-def assert_holds(got, rows) -> None:
+def assert_holds(got, rows, what) -> None:
     """Row b of `got` begins with rows[b]; what follows may be anything finite."""
     lengths = [row.shape[1] for row in rows]
     shape = [len(rows), HEADS, max(lengths), HEAD_DIM]
-    assert list(got.shape) == shape, f"expected shape {shape}, got {list(got.shape)}"
-    assert got.dtype == rows[0].dtype, f"expected {rows[0].dtype}, got {got.dtype}"
+    assert list(got.shape) == shape, f"{what}: expected shape {shape}, got {list(got.shape)}"
+    assert got.dtype == rows[0].dtype, f"{what}: expected {rows[0].dtype}, got {got.dtype}"
     for row, head, slot, _ in (~got.isfinite()).nonzero().tolist():
-        pytest.fail(f"row {row}, head {head}, slot {slot} holds a number that is not finite")
+        pytest.fail(
+            f"{what}: row {row}, head {head}, slot {slot} holds a number that is not finite"
+        )
     expected = got.clone()  # the padding, which is unspecified, is compared with itself
     for row, tokens in enumerate(rows):
         expected[row, :, : lengths[row]] = tokens
-    assert_equal(got, expected, axes="row head slot dim")
+    assert_equal(got, expected, axes="row head slot dim", what=what)
+
+
+def assert_positions(cache, expected) -> None:
+    got = cache.positions(len(expected[0]))
+    assert_equal(got, torch.tensor(expected), axes="row token", what="positions")
 
 
 @pytest.mark.group("append")
@@ -135,28 +142,26 @@ class TestPositions:
         pair = Pair(draw, batch_size=2)
         pair.append(6)
         for position in (6, 7, 8):
-            expected = torch.tensor([[position], [position]])
-            assert_equal(pair.cache.positions(1), expected, axes="row token")
+            assert_positions(pair.cache, [[position], [position]])
             pair.append(1)
 
     def test_each_row_counts_its_own_tokens(self, draw):
         pair = Pair(draw)
         pair.append(7, [2, 5, 0])  # 7 columns of input, most of them padding
-        assert_equal(pair.cache.positions(1), torch.tensor([[2], [5], [0]]), axes="row token")
+        assert_positions(pair.cache, [[2], [5], [0]])
         pair.append(2, [0, 1, 2])
-        expected = torch.tensor([[2, 3, 4], [6, 7, 8], [2, 3, 4]])
-        assert_equal(pair.cache.positions(3), expected, axes="row token")
+        assert_positions(pair.cache, [[2, 3, 4], [6, 7, 8], [2, 3, 4]])
 
     def test_roll_back_takes_positions_back(self, draw):
         pair = Pair(draw, batch_size=2)
         pair.append(8)
         pair.truncate([5, 7])
-        assert_equal(pair.cache.positions(2), torch.tensor([[5, 6], [7, 8]]), axes="row token")
+        assert_positions(pair.cache, [[5, 6], [7, 8]])
 
     def test_empty_cache_starts_at_zero(self, draw):
         cache = Pair(draw, batch_size=2).cache
-        assert_equal(cache.lengths, torch.zeros(2), axes="row")
-        assert_equal(cache.positions(3), torch.arange(3).expand(2, -1), axes="row token")
+        assert_equal(cache.lengths, torch.zeros(2), axes="row", what="lengths")
+        assert_positions(cache, [[0, 1, 2], [0, 1, 2]])
 
     def test_they_are_integers(self, draw):
         cache = Pair(draw).cache
@@ -167,8 +172,8 @@ class TestPositions:
         pair.append(3, [3, 1, 2])
         lengths = pair.cache.lengths
         pair.append(1)
-        assert_equal(lengths, torch.tensor([3, 1, 2]), axes="row")
-        lengths += 5
+        assert_equal(lengths, torch.tensor([3, 1, 2]), axes="row", what="lengths read before")
+        read_then_spoil(pair.cache, "lengths")
         pair.check()
 
 
@@ -260,12 +265,10 @@ class TestRollback:
     def test_the_callers_lengths_stay_the_callers(self, draw):
         pair = Pair(draw)
         pair.append(4)
-        lengths = torch.tensor([1, 4, 2])
-        pair.cache.truncate(lengths)
+        call_then_spoil(pair.cache.truncate, torch.tensor([1, 4, 2]))
         pair.cache.append(*pair.new(1))
-        assert_equal(lengths, torch.tensor([1, 4, 2]), axes="row")
-        lengths += 3
-        assert_equal(pair.cache.lengths, torch.tensor([2, 5, 3]), axes="row")
+        expected = torch.tensor([2, 5, 3])
+        assert_equal(pair.cache.lengths, expected, axes="row", what="lengths")
 
     def test_any_mixture(self, draw):
         pair = Pair(draw, batch_size=4, capacity=9)

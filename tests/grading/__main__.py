@@ -1,24 +1,33 @@
 """`make grade`: run the graded suite on a submission, show the points, write the two reports.
 
-Exit status: 0 whatever the points, 3 when the grader itself was at fault, 2 for a wrong call.
+Exit status: 0 whatever the points, 3 when the grader itself was at fault, 2 for a wrong call,
+130 when interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 from pathlib import Path
 
 from tests.grading.submission import find_tree
 from tests.grading.transport.forkserver import ForkServer
 
+INTERRUPTED = 130  # as shells have it
+
 
 def main() -> int:
+    clock = time.monotonic()
     options = _parse()
     server = ForkServer(find_tree(options.submission))
     from tests.grading.grade import grade  # slow: torch. The server's process imports it, too
 
-    return grade(options, server)
+    try:
+        return grade(options, server, clock)
+    except KeyboardInterrupt:
+        print("interrupted: nothing was graded", file=sys.stderr)
+        return INTERRUPTED
 
 
 def _parse() -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""What a graded test may do with a submission besides calling it: watch, count, take gradients.
+"""What a graded test may do with a submission besides calling it: watch, count, spoil, derive.
 
 Works the same in one process and across the process boundary; the counting itself always happens on
 the submission's side.
@@ -45,6 +45,20 @@ def watch(target: Callable, *args, **kwargs) -> tuple[object, list[str]]:
     if _is_remote(target):
         return proxy.request("watch", target=target, args=list(args), kwargs=kwargs)
     return sides.watch(target, args, kwargs)
+
+
+def call_then_spoil(target: Callable, *args, **kwargs) -> object:
+    """Call `target`, then add 5 to its tensor arguments: it must not have kept them."""
+    if _is_remote(target):
+        return proxy.request("call_then_spoil", target=target, args=list(args), kwargs=kwargs)
+    return sides.call_then_spoil(target, args, kwargs)
+
+
+def read_then_spoil(target: object, name: str) -> object:
+    """Read a tensor attribute, then add 5 to what came: it must have been a copy."""
+    if _is_remote(target):
+        return proxy.request("read_then_spoil", target=target, name=name)
+    return sides.read_then_spoil(target, name)
 
 
 def grad_of(

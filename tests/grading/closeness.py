@@ -11,7 +11,12 @@ SLACK = 4.0  # measured: no false rejection of textbook attention in 550 draws p
 
 
 def assert_close(
-    got: Tensor, expected: Tensor, *, naive: Tensor | None = None, axes: str = ""
+    got: Tensor,
+    expected: Tensor,
+    *,
+    naive: Tensor | None = None,
+    axes: str = "",
+    what: str = "",
 ) -> None:
     """Assert max|got − expected| ≤ 4·max|naive − expected| + 4·eps(dtype of got)·max|expected|.
 
@@ -20,9 +25,11 @@ def assert_close(
         expected: the oracle's answer in float64, same shape.
         naive: the textbook form computed in the dtype under test: what rounding alone costs there.
         axes: names of the axes, such as "batch heads seq head_dim", for the message.
+        what: what is compared, such as "keys", for the message.
     """
-    _assert_tensor(got, expected, axes)
-    assert got.is_floating_point(), f"expected a floating dtype, got {_dtype(got)}"
+    what = f"{what}: " if what else ""
+    _assert_tensor(got, expected, axes, what)
+    assert got.is_floating_point(), f"{what}expected a floating dtype, got {_dtype(got)}"
     reference = expected.double()
     allowed = SLACK * torch.finfo(got.dtype).eps * _largest(reference)
     if naive is not None:
@@ -31,27 +38,29 @@ def assert_close(
     wrong = ~(error <= allowed)  # written so that NaN is wrong
     if wrong.any():
         raise AssertionError(
-            f"{_first_difference(wrong, got, reference, axes)}; largest difference "
+            f"{what}{_first_difference(wrong, got, reference, axes)}; largest difference "
             f"{_largest(error):.3g}, allowed {allowed:.3g}"
         )
 
 
-def assert_equal(got: object, expected: object, *, axes: str = "") -> None:
+def assert_equal(got: object, expected: object, *, axes: str = "", what: str = "") -> None:
     """Assert exact equality of tensors (shape and values), or of lists, numbers and the like."""
+    what = f"{what}: " if what else ""
     if not isinstance(expected, Tensor):
-        assert got == expected, f"expected {expected!r}, got {got!r}"
+        assert got == expected, f"{what}expected {expected!r}, got {got!r}"
         return
-    _assert_tensor(got, expected, axes)
+    _assert_tensor(got, expected, axes, what)
     wrong = got != expected.to(got.dtype) if got.numel() else torch.zeros(0, dtype=torch.bool)
     if wrong.any():
-        raise AssertionError(_first_difference(wrong, got, expected, axes))
+        raise AssertionError(what + _first_difference(wrong, got, expected, axes))
 
 
-def _assert_tensor(got: object, expected: Tensor, axes: str) -> None:
-    assert isinstance(got, Tensor), f"expected a tensor, got {type(got).__name__}"
+def _assert_tensor(got: object, expected: Tensor, axes: str, what: str) -> None:
+    assert isinstance(got, Tensor), f"{what}expected a tensor, got {type(got).__name__}"
     if got.shape != expected.shape:
         names = f" [{', '.join(axes.split())}]" if axes else ""
-        raise AssertionError(f"expected shape {list(expected.shape)}{names}, got {list(got.shape)}")
+        shapes = f"{list(expected.shape)}{names}, got {list(got.shape)}"
+        raise AssertionError(f"{what}expected shape {shapes}")
 
 
 def _first_difference(wrong: Tensor, got: Tensor, expected: Tensor, axes: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 
 
@@ -9,13 +10,45 @@ class SubmissionError(Exception):
     """The submission is at fault: something is missing, it crashed, hung, or answered nonsense."""
 
 
+class SubmissionTimeout(SubmissionError):
+    """The submission did not answer in time."""
+
+
 class GraderError(Exception):
     """The grader itself is at fault; a student is never charged for it."""
 
 
 def describe(error: BaseException) -> str:
-    """The error's own text; for a stub's bare NotImplementedError, which function is a stub."""
+    """The error in the words that help its author most."""
+    kind, text = type(error).__name__, str(error)
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    if isinstance(error, NotImplementedError) and not str(error) and frames:
+    if kind == "NotImplementedError" and not text and frames:
         return f"{frames[-1].f_code.co_qualname} is not written yet"
-    return str(error)
+    if kind == "TypeCheckError":
+        return _describe_shapes(text)
+    if kind == "BdbQuit":
+        return "a breakpoint() is left in the code: run the test with pytest to use it"
+    return text
+
+
+def needs_no_type(error: BaseException) -> bool:
+    """Whether `describe` says it all, so that the exception's type would only be noise."""
+    plain = AssertionError | SubmissionError | NotImplementedError
+    return isinstance(error, plain) or type(error).__name__ in ("TypeCheckError", "BdbQuit")
+
+
+def _describe_shapes(report: str) -> str:
+    """jaxtyping's report of several lines in one: who, what came, what was expected, which axes."""
+    where = re.search(
+        r"checking the (return value|parameters) of submission\.(?:\w+\.){2}(\S+)\.", report
+    )
+    argument = re.search(r"typechecking parameter '(\w+)'", report)
+    actual = re.search(r"Actual value: (.*)", report)
+    expected = re.search(r"Expected type: (.*)\.", report)
+    if not (where and actual and expected):
+        return report
+    got = f"got {argument[1]} =" if argument else "returned"
+    wanted = re.sub(r"<class '(.*)'>", r"\1", expected[1]).replace("jaxtyping.", "")
+    axes = ", ".join(re.findall(r"^(\w+=\d+)$", report, re.MULTILINE))
+    line = f"{where[2]} {got} {actual[1].removesuffix('(torch)')}, expected {wanted}"
+    return f"{line} with {axes}" if axes else line

@@ -27,11 +27,11 @@ from tests.grading.transport.forkserver import ForkServer
 GRADER_AT_FAULT = 3
 
 
-def grade(options: argparse.Namespace, server: ForkServer) -> int:
-    """Grade as the command line says; the exit status."""
+def grade(options: argparse.Namespace, server: ForkServer, clock: float) -> int:
+    """Grade as the command line says, since time.monotonic() was `clock`; the exit status."""
     course = load_course(TESTS / "course.toml")
     problems = _choose(course, options)
-    started, clock = datetime.now(UTC), time.monotonic()
+    started = datetime.now(UTC)
     outcome = _run_with_progress(options, problems, server)
     about = Run(
         submission=options.submission,
@@ -61,7 +61,10 @@ def _choose(course: Course, options: argparse.Namespace) -> list[str]:
         if options.unit in (None, problem.unit) and options.problem in (None, name)
     ]
     if not names:
-        print(f"no problem {options.problem or options.unit!r}; there are:", file=sys.stderr)
+        asked = [
+            f"{key} {v!r}" for key, v in (("unit", options.unit), ("problem", options.problem)) if v
+        ]
+        print(f"no {' with '.join(asked)}; the problems are:", file=sys.stderr)
         print(*(f"  {name}" for name in course.problems), sep="\n", file=sys.stderr)
         sys.exit(2)
     return names

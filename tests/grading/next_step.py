@@ -19,14 +19,16 @@ def find_next_step(scores: Sequence[ProblemScore], run: Run) -> NextStep | None:
 
 def _step(score: ProblemScore, run: Run) -> NextStep:
     problem = score.problem
-    command = f".venv/bin/pytest tests/{problem.unit} -k {problem.module} {run.options}"
+    command = f".venv/bin/pytest tests/{problem.unit} -k {problem.module} {run.options}".strip()
+    if run.seed is not None and score.status != "not started":
+        command += f" --seed {run.seed}"
     return NextStep(
         problem=problem.name,
         title=problem.title,
         file=f"{run.submission.rstrip('/')}/{problem.unit}/{problem.module}.py",
         look_at=_look_at(score),
         handout=f'{problem.unit}, "{problem.handout}"',
-        command=command.strip(),
+        command=command,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,8 +14,8 @@ import pytest
 from tests.grading import submission
 from tests.grading.course import Problem, load_course
 from tests.grading.draw import Draw, official_seed, test_seed
-from tests.grading.errors import GraderError, SubmissionError
-from tests.grading.errors import describe as describe_error
+from tests.grading.errors import GraderError, SubmissionTimeout
+from tests.grading.recording import PRINTED, record
 from tests.grading.records import Figure, TestRecord
 from tests.grading.reference_costs import reference_ratio
 from tests.grading.tiers import Tier, describe, tier
@@ -22,13 +23,15 @@ from tests.grading.transport import proxy, sides
 from tests.grading.transport.forkserver import ForkServer
 
 TESTS = Path(__file__).resolve().parents[1]
-TIME_LIMIT = 60.0  # seconds one test may wait for the submission: a hang, not a benchmark
+TIME_LIMIT = 60.0  # seconds a test may wait for the submission: it ends hangs, measures nothing
+LEAST_LIMIT = 2.0  # after a hang the problem's next tests wait half as long, but at least so long
 SECRET = "GRADING_SECRET"  # the term's secret: makes the inputs of official grading
 
 RECORDS = pytest.StashKey[list[TestRecord]]()
 SERVER = pytest.StashKey[ForkServer]()  # of an isolated run; the runner may have put its own
 SEED = pytest.StashKey[int | None]()  # None: official, the inputs come from the secret
 _COURSE = pytest.StashKey()
+_HANGS = pytest.StashKey[Counter]()  # problem: tests that did not finish
 _PROBLEM = pytest.StashKey[str]()
 _FIGURE = pytest.StashKey[Figure]()
 
@@ -45,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cost(name): a graded test of a cost; calls `budget` once")
     tree = submission.find_tree(config.getoption("--submission"))
     config.stash[RECORDS] = []
+    config.stash[_HANGS] = Counter()
     config.stash[_COURSE] = load_course(TESTS / "course.toml")
     config.stash[SEED] = _choose_seed(config.getoption("--seed"))
     if config.getoption("--isolated"):
@@ -141,7 +145,8 @@ def budget(request: pytest.FixtureRequest) -> Callable[..., None]:
         reference = None if usual is None else usual * ideal
         figure = Figure(name, got, ideal, unit, counted_by, reference, dict(beside or {}))
         item.stash[_FIGURE] = figure
-        assert tier(got, ideal) is Tier.FULL, describe(figure)
+        if tier(got, ideal) is not Tier.FULL:
+            raise AssertionError(describe(figure))
 
     return check
 
@@ -159,7 +164,9 @@ def pytest_runtest_protocol(item: pytest.Item):
     server = item.config.stash.get(SERVER, None)
     if server is None:
         return (yield)
-    proxy.begin(server, TIME_LIMIT, item.stash.get(_PROBLEM, ""))
+    problem = item.stash.get(_PROBLEM, "")
+    limit = max(LEAST_LIMIT, TIME_LIMIT / 2 ** item.config.stash[_HANGS][problem])
+    proxy.begin(server, limit, problem)
     try:
         return (yield)
     finally:
@@ -173,10 +180,21 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
         return report
     if call.when == "call" or (report.failed and call.excinfo):
         if printed := proxy.printed():
-            report.sections.append(("printed by the submission", printed))
+            report.sections.append((PRINTED, printed))
+        if call.excinfo and isinstance(call.excinfo.value, SubmissionTimeout):
+            item.config.stash[_HANGS][item.stash[_PROBLEM]] += 1
         if report.failed:
             report.sections.append(("read", _where_to_read(item)))
-        item.config.stash[RECORDS].append(_record(item, call, report))
+        item.config.stash[RECORDS].append(
+            record(
+                call,
+                report,
+                problem=item.stash[_PROBLEM],
+                group=_marked(item, "group"),
+                cost=_marked(item, "cost"),
+                figure=item.stash.get(_FIGURE, None),
+            )
+        )
     return report
 
 
@@ -189,44 +207,6 @@ def _where_to_read(item: pytest.Item) -> str:
 def _tell_seed(config: pytest.Config) -> str:
     seed = config.stash[SEED]
     return "the term's" if seed is None else str(seed)
-
-
-def _record(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport) -> TestRecord:
-    error = call.excinfo.value if call.excinfo else None
-    grader = isinstance(error, GraderError) or (error is not None and call.when != "call")
-    outcome = "passed" if report.passed else "grader error" if grader else "failed"
-    printed = next((text for title, text in report.sections if title.startswith("printed")), "")
-    details = report.longreprtext + (
-        f"\n\nprinted by the submission:\n{printed}" if printed else ""
-    )
-    return TestRecord(
-        test=item.nodeid,
-        problem=item.stash[_PROBLEM],
-        group=_marked(item, "group"),
-        cost=_marked(item, "cost"),
-        outcome=outcome,
-        message="" if report.passed else _message(error),
-        details="" if report.passed else details,
-        unwritten=isinstance(error, NotImplementedError),
-        seconds=call.duration,
-        figure=item.stash.get(_FIGURE, None),
-    )
-
-
-_SPEAKS_FOR_ITSELF = (
-    AssertionError, pytest.fail.Exception, SubmissionError, NotImplementedError,
-)  # fmt: skip
-
-
-def _message(error: BaseException | None) -> str:
-    """The error in at most three lines, with its type where the text alone would puzzle."""
-    if error is None:
-        return ""
-    text, name = describe_error(error), type(error).__name__
-    if not isinstance(error, _SPEAKS_FOR_ITSELF):
-        text = f"{name}: {text}"
-    lines = [line.strip() for line in text.splitlines() if line.strip(" -")]
-    return "\n".join(lines[:3]) or name
 
 
 def _marked(item: pytest.Item, marker: str) -> str | None:

@@ -54,6 +54,8 @@ def run(
     arguments += [] if seed is None else [f"--seed={seed}"]
     watcher = _Watcher(server, on_start, on_test)
     status = pytest.main([*arguments, *files], plugins=[watcher])
+    if status == pytest.ExitCode.INTERRUPTED:
+        raise KeyboardInterrupt
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         watcher.outcome.faults.append(f"pytest stopped early: {pytest.ExitCode(status).name}")
     return watcher.outcome

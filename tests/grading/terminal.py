@@ -107,6 +107,8 @@ class _Page:
             count += f", then {plural(others, 'other failure')}" if others else ""
             self._print(Text.assemble(f"  {score.problem.name}  ", (count, "dim")))
             message = first.message.removeprefix(f"{score.problem.name}: ")
+            if message and len(first.tests) < len(score.records):
+                self._paragraph(first.tests[0].partition("::")[2], 4, "dim")
             self._paragraph(one_line(message, MESSAGE) or first.tests[0], 4)
 
     def faults(self, report: Report) -> None:

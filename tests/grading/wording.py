@@ -30,7 +30,8 @@ def rounded(values: Sequence[Fraction]) -> list[Fraction]:
 def amount(number: float) -> str:
     """A count: 1,234,567 or 0.5; anything that is not a number by its own name (nan, inf)."""
     try:
-        return f"{int(number):,}" if number == int(number) else f"{number:,.3f}".rstrip("0")
+        whole = number == int(number) or abs(number) >= 1000
+        return f"{round(number):,}" if whole else f"{number:,.3f}".rstrip("0")
     except (ValueError, OverflowError, TypeError):
         return one_line(str(number), 20)
 

@@ -2,12 +2,14 @@
 
     Llama         a decoder with one seam, `attend`, where attention and cache plug in
     TableLM       a tiny language model whose probabilities are known fractions, for tests
-    LayerCache    what one layer's cache must offer; GrowingCache is a slow one that is given
+    LayerCache    what one layer's cache must offer; GrowingCache is a slow one that is given,
+                  DelegatingCache one for tests
     Session       a batch of sequences in progress: ReplaySession recomputes, CachedSession caches
 
 SmolLM2, a real model of the Llama kind, is loaded by `assignment.provided.models.smollm2`.
 """
 
+from .delegating_cache import DelegatingCache
 from .growing_cache import GrowingCache
 from .llama import Llama, LlamaConfig
 from .rotary import rotate
@@ -16,6 +18,7 @@ from .table_lm import TableLM, TableSession
 
 __all__ = [
     "CachedSession",
+    "DelegatingCache",
     "GrowingCache",
     "LayerCache",
     "Llama",

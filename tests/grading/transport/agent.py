@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 
 from tests.grading import submission
-from tests.grading.errors import SubmissionError, describe
+from tests.grading.errors import describe, needs_no_type
 from tests.grading.transport import sides
 from tests.grading.transport.wire import Channel, Closed, Codec, WireError
 
@@ -88,6 +88,12 @@ class Agent(Codec):
     def _do_next(self, target):
         return next(target)
 
+    def _do_call_then_spoil(self, target, args, kwargs):
+        return sides.call_then_spoil(target, args, kwargs)
+
+    def _do_read_then_spoil(self, target, name):
+        return sides.read_then_spoil(target, name)
+
     def _do_observe(self, target, args, kwargs):
         return sides.observe(target, args, kwargs)
 
@@ -134,7 +140,7 @@ class Agent(Codec):
         return {
             "type": kind.__name__,
             "builtin": builtin and issubclass(kind, Exception),
-            "submission": isinstance(error, SubmissionError),
+            "plain": needs_no_type(error),
             "message": _cut(describe(error)),
             "trace": _cut(self._trace(error)),
             "of_callback": getattr(error, "_of_callback", None),

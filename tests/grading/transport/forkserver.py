@@ -65,6 +65,7 @@ class ForkServer:
             [sys.executable, "-I", "-c", boot],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is the grader's: it ends the zygote, that its children
             env=os.environ | _ONE_THREAD,
         )
         theirs.close()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 
-from tests.grading.errors import GraderError, SubmissionError
+from tests.grading.errors import GraderError, SubmissionError, SubmissionTimeout
 from tests.grading.submission import PACKAGE
 from tests.grading.transport.forkserver import Child, ForkServer
 from tests.grading.transport.wire import Channel, Closed, Codec, TooSlow, WireError
@@ -116,12 +116,12 @@ class Session(Codec):
         blobs: list[bytes] = []
         arguments = {name: self.encode(value, blobs) for name, value in arguments.items()}
         try:
-            self._channel.send({"do": do, "with": arguments}, blobs)
+            self._channel.send({"do": do, "with": arguments}, blobs, self._deadline)
             outcome = self._outcome()
         except Closed:
             self._fail(self._how_it_ended())
         except TooSlow:
-            self._fail(f"the submission did not finish within {self._time_limit:g} s")
+            self._fail("the submission did not finish in time", SubmissionTimeout)
         except WireError as error:
             self._fail(f"the submission's answer makes no sense: {error}")
         if isinstance(outcome, _Raised):
@@ -172,7 +172,7 @@ class Session(Codec):
             self._raised.append(error)
             described = {"type": type(error).__name__, "message": str(error)}
             reply, blobs = {"error": described | {"id": len(self._raised) - 1}}, []
-        self._channel.send(reply, blobs)
+        self._channel.send(reply, blobs, self._deadline)
 
     def _exception(self, described: dict) -> Exception:
         if described["of_callback"] is not None:
@@ -182,7 +182,7 @@ class Session(Codec):
         if isinstance(kind, type) and issubclass(kind, Exception):  # the child may lie
             error = _construct(kind, message)
         else:
-            error = SubmissionError(message if described["submission"] else f"{name}: {message}")
+            error = SubmissionError(message if described["plain"] else f"{name}: {message}")
         if described["trace"]:
             error.add_note(f"In the submission:\n{described['trace']}".rstrip())
         return error
@@ -192,8 +192,8 @@ class Session(Codec):
         by = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
         return f"the submission's process ended in the middle of the test ({by})"
 
-    def _fail(self, line: str) -> None:
-        self._over = SubmissionError(line)
+    def _fail(self, line: str, kind: type[SubmissionError] = SubmissionError) -> None:
+        self._over = kind(line)
         raise self._over from None
 
     # What only this side can hold.

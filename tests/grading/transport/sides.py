@@ -30,6 +30,27 @@ def watch(target: Callable, args: Sequence, kwargs: dict) -> tuple[object, list[
     return value, [name for name, copy in before.items() if not _same(copy, named[name])]
 
 
+def call_then_spoil(target: Callable, args: Sequence, kwargs: dict) -> object:
+    """Call `target`, and then change every tensor argument in place, as a caller may."""
+    value = target(*args, **kwargs)
+    for argument in (*args, *kwargs.values()):
+        _spoil(argument)
+    return value
+
+
+def read_then_spoil(target: object, name: str) -> object:
+    """Read an attribute, and change what came in place; the attribute as it was."""
+    value = getattr(target, name)
+    before = _copy(value)
+    _spoil(value)
+    return before
+
+
+def _spoil(value: object) -> None:
+    if isinstance(value, Tensor):
+        value.add_(5) if value.dtype != torch.bool else value.logical_not_()
+
+
 def observe(target: Callable, args: Sequence, kwargs: dict) -> tuple:
     """Call `target` under the cost counter: (value, cost)."""
     with CostCounter() as counter:

@@ -53,14 +53,17 @@ class Channel:
     def __init__(self, connection: socket.socket):
         self._socket = connection
 
-    def send(self, message: object, blobs: list[bytes]) -> None:
+    def send(self, message: object, blobs: list[bytes], deadline: float | None = None) -> None:
+        """Send a message; the other side must take it by `deadline`, a time.monotonic()."""
         text = json.dumps(message).encode()
         size = sum(map(len, blobs))
         if len(text) > MAX_JSON or size > MAX_TENSORS:
             raise WireError(f"a message of {len(text) + size} bytes is too large to cross")
         try:
-            self._socket.settimeout(None)
+            self._wait_until(deadline)
             self._socket.sendall(HEADER.pack(len(text), size) + text + b"".join(blobs))
+        except TimeoutError as error:
+            raise TooSlow from error
         except OSError as error:
             raise Closed from error
 
@@ -79,13 +82,17 @@ class Channel:
     def close(self) -> None:
         self._socket.close()
 
+    def _wait_until(self, deadline: float | None) -> None:
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            raise TooSlow
+        self._socket.settimeout(left)
+
     def _exactly(self, size: int, deadline: float | None) -> bytearray:
         data = bytearray(size)
         view, filled = memoryview(data), 0
         while filled < size:
-            if deadline is not None and time.monotonic() >= deadline:
-                raise TooSlow
-            self._socket.settimeout(None if deadline is None else deadline - time.monotonic())
+            self._wait_until(deadline)
             try:
                 count = self._socket.recv_into(view[filled:])
             except TimeoutError as error:
