@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -141,3 +144,45 @@ def test_a_wrong_call_is_refused_with_the_choices(tmp_path):
         cwd=REPOSITORY, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 2 and "attention.kv_cache" in done.stderr
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+def test_ctrl_c_leaves_no_process_and_blames_nobody(tree, tmp_path):
+    (solve(tree, "attention.kv_cache")).write_text("while True:\n    pass\n")
+    mark = f"GRADE_OF_THIS_TEST={os.getpid()}-{tmp_path.name}"
+    run = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "tests.grading",
+            "--submission",
+            str(tree),
+            "--output",
+            str(tmp_path),
+        ],
+        cwd=REPOSITORY,
+        env=os.environ | dict([mark.split("=")]),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while len(_processes(mark)) < 3 and run.poll() is None:  # grader, zygote, a child
+        time.sleep(0.1)
+    os.killpg(run.pid, signal.SIGINT)  # what a terminal sends
+    printed, errors = run.communicate(timeout=60)
+    assert run.returncode == 130 and "interrupted" in errors and "Traceback" not in errors
+    assert "fault" not in printed
+    deadline = time.monotonic() + 30
+    while _processes(mark) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert _processes(mark) == []
+
+
+def _processes(mark: str) -> list[str]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in (process / "environ").read_bytes():
+                found.append(process.name)
+    return found

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.grading import submission
-from tests.grading.errors import SubmissionError
+from tests.grading.errors import SubmissionError, describe
 
 UNIT = """
 from jaxtyping import Float
@@ -65,6 +65,22 @@ def test_names_come_from_the_tree_and_siblings_import_relatively(tree):
 def test_shapes_are_checked_by_axis_name(tree):
     with pytest.raises(Exception, match="B T"):
         get("toy.shifts", "transposed")(torch.zeros(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "line"),
+    [
+        ("transposed", torch.zeros(2, 3), "transposed returned f32[3,2], expected "),
+        ("shift", torch.zeros(2), "shift got x = f32[2], expected "),
+        ("shift", None, "shift got x = None, expected "),
+    ],
+)
+def test_a_shape_error_is_told_in_one_line(tree, name, argument, line):
+    with pytest.raises(Exception, match="Type-check") as caught:
+        get("toy.shifts", name)(argument)
+    told = describe(caught.value)
+    assert told.startswith(f"{line}Float[Tensor, 'B T']") and "\n" not in told
+    assert name != "transposed" or told.endswith("with B=2, T=3")
 
 
 def test_provided_is_the_pristine_one_even_if_the_tree_has_its_own(tree):
