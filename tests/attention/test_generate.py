@@ -71,6 +71,11 @@ class TestGreedy:
         new = run(TableLM(VOCAB, draw.seed()), draw_prompts(draw, [3, 3]), 4)
         assert all(type(token) is int for row in new for token in row)
 
+    def test_uniforms_do_not_disturb_it(self, draw):
+        model, prompts = TableLM(VOCAB, draw.seed()), draw_prompts(draw, [3, 5])
+        expected = [oracles.greedy(model, prompt, 6) for prompt in prompts]
+        assert_texts(run(model, prompts, 6, uniforms=draw.uniform(2, 6)), expected)
+
     def test_prompts_are_not_changed(self, draw):
         prompts = draw_prompts(draw, [2, 4])
         session = TableLM(VOCAB, draw.seed()).session(2)
@@ -88,6 +93,7 @@ class TestNextTokenProbs:
             (1.0, None, 1.0),
             (0.5, None, 1.0),
             (3.0, None, 1.0),
+            (0.05, None, 1.0),
             (1.0, 4, 1.0),
             (1.0, 40, 1.0),
             (1.0, None, 0.5),
@@ -122,10 +128,18 @@ class TestNextTokenProbs:
             expected[row, ids[:kept]] = 1 / kept
         assert_close(next_token_probs(logits, *filters), expected, axes="row token")
 
+    @pytest.mark.parametrize("filters", [(1.0, None, 0.5), (1e-3, None, 1.0), (1e-3, 3, 0.9)])
+    def test_one_token_has_all_the_mass(self, draw, filters):
+        """−inf everywhere else, or so low a temperature that exp() of the quotient overflows."""
+        logits = torch.full((3, 11), -torch.inf) if filters[0] == 1 else draw.normal(3, 11)
+        best = draw.permutation(11)[:3]
+        logits[torch.arange(3), best] = 9.0
+        expected = torch.zeros(3, 11).scatter(1, best[:, None], 1.0)
+        assert_equal(next_token_probs(logits, *filters), expected, axes="row token")
+
     def test_bfloat16_logits_get_float32_probabilities(self, draw):
         logits = draw.normal(3, 29, dtype=torch.bfloat16, scale=3.0)
         got = next_token_probs(logits, 1.5)
-        assert got.dtype in (torch.float32, torch.float64), f"expected float32, got {got.dtype}"
         assert_probs(got, logits, 1.5, None, 1.0)
 
     @pytest.mark.parametrize("temperature", [0.0, 0.7])
@@ -145,6 +159,7 @@ def assert_probs(got, logits, temperature, top_k, top_p):
         oracles.next_token_probs(logits, temperature, top_k, top_p, dtype)
         for dtype in (torch.float64, torch.float32)
     )
+    assert got.dtype in (torch.float32, torch.float64), f"expected float32, got {got.dtype}"
     assert_close(got, expected, naive=naive, axes="row token")
     assert_equal(got > 0, expected > 0, axes="row token")
 
@@ -178,6 +193,10 @@ class TestSample:
             drawn = sample(probs, uniforms)
             inside = (drawn >= 10) & (drawn < support + 10)
             assert inside.all(), f"expected tokens 10 to {support + 9}, got {drawn.tolist()}"
+
+    def test_arguments_are_not_changed(self, draw):
+        _, changed = watch(sample, draw.normal(3, 7).softmax(1), draw.uniform(3))
+        assert changed == [], "the probabilities (0) or the uniforms (1) were changed in place"
 
     def test_tokens_are_int64(self, draw):
         drawn = sample(torch.full((3, 5), 0.2), draw.uniform(3))
@@ -248,6 +267,12 @@ class TestStopping:
         for stop_tokens in ([plain[0][0]], [plain[1][5]], [plain[2][3], plain[3][7]]):
             expected = [until(row, stop_tokens) for row in plain]
             assert_texts(run(model, prompts, 10, stop_tokens=stop_tokens), expected)
+
+    def test_token_zero_stops_as_any_other(self, draw):
+        model, prompts, plain = self._texts(draw, [4, 2, 3, 5], 40)
+        assert any(0 in row for row in plain), "draw longer texts: none of these has a token 0"
+        expected = [until(row, [0]) for row in plain]
+        assert_texts(run(model, prompts, 40, stop_tokens=[0]), expected)
 
     def test_stop_token_in_the_prompt_does_nothing(self, draw):
         model, prompts, plain = self._texts(draw, [4, 4], 5)

@@ -114,7 +114,7 @@ class TestMask:
 
     def test_unequal_rows(self, draw):
         q, k, v = draw_qkv(draw, 6, 2, num_new=4, num_keys=12, rows=4)
-        kv_lengths, num_tokens = torch.tensor([12, 5, 9, 3]), torch.tensor([4, 1, 3, 2])
+        kv_lengths, num_tokens = torch.tensor([12, 5, 9, 3]), torch.tensor([4, 1, 0, 2])
         for row, length in enumerate(kv_lengths):  # loud, so that a single look shows
             k[row, :, length:] *= 8
             v[row, :, length:] = 50.0
@@ -275,6 +275,12 @@ class TestPooling:
             expected = torch.cat([sum(group) / merged for group in groups])
             assert_close(pool_kv_heads(weight, old, new), expected, axes="row column")
 
+    def test_the_old_weight_and_its_dtype_stay(self, draw):
+        weight = draw.normal(6 * HEAD_DIM, 7, dtype=torch.bfloat16)
+        pooled, changed = watch(pool_kv_heads, weight, 6, 2)
+        assert changed == [], "the weight was changed in place"
+        assert pooled.dtype == weight.dtype, f"expected {weight.dtype}, got {pooled.dtype}"
+
     def test_equal_heads_lose_nothing(self, draw):
         pooled = draw.normal(2 * HEAD_DIM, 7)
         weight = pooled.unflatten(0, (2, HEAD_DIM)).repeat_interleave(3, dim=0).flatten(0, 1)
@@ -295,7 +301,7 @@ def test_a_decode_step_reads_the_cache_once(draw, budget):
     """
     rows, heads, kv_heads, held, head_dim = 2, 6, 3, 300, 256
     q, k, v = draw_qkv(draw, heads, kv_heads, 1, held, rows=rows, head_dim=head_dim)
-    kv_lengths = torch.tensor([held, 87])
+    kv_lengths = torch.tensor([held, held])  # equal: no right answer reads less than all of K and V
     seen = observe(grouped_query_attention, q, k, v, kv_lengths)
     assert_attention(seen.value, q, k, v, kv_lengths)
 

@@ -108,6 +108,16 @@ class TestRagged:
         pair.append(0)
         pair.check()
 
+    def test_an_empty_cache_is_read(self, draw):
+        Pair(draw).check()
+
+    def test_the_callers_keys_stay_the_callers(self, draw):
+        pair = Pair(draw)
+        k, v = pair.new(CAPACITY)
+        call_then_spoil(pair.cache.append, k.clone(), v.clone())
+        pair.oracle.append(k, v)
+        pair.check()
+
     def test_padding_is_never_stored(self, draw):
         pair = Pair(draw)
         pair.append(2, [2, 1, 0])
@@ -283,25 +293,63 @@ class TestRollback:
 
 @pytest.mark.cost("bytes")
 def test_a_step_moves_its_own_token_only(draw, budget):
-    """Append one token to a long cache, read it, and take the token back.
+    """Append to a long ragged cache, read it, and take the tokens back: the worst of three steps.
 
     The ideal: the new keys and values are gathered once and stored once, each a read and a write.
     Storing them directly is half of that and earns no more.
     """
-    batch_size, heads, held, head_dim = 3, 8, 100, 128
-    cache = KVCache(batch_size, held + 50, heads, head_dim)
-    prompt = [draw.normal(batch_size, heads, held, head_dim) for _ in range(2)]
-    step = [draw.normal(batch_size, heads, 1, head_dim) for _ in range(2)]
-    cache.append(*prompt)
-    append = observe(cache.append, *step)
+    steps = [(1, None), (1, [1, 1, 0]), (4, [4, 1, 3])]  # columns, num_tokens
+    worst = max((_bytes_of_a_step(draw, *step) for step in steps), key=lambda step: step[0])
+    ratio, once, parts = worst
+    budget(max(ratio, 1) * 2 * once, 2 * once, unit="bytes", beside=parts)
+
+
+def _bytes_of_a_step(draw, columns, num_tokens):
+    """(bytes moved ÷ ideal, bytes of one read and write of the columns, bytes by method)."""
+    heads, held, head_dim = 8, torch.tensor([100, 60, 97]), 128
+    cache = KVCache(3, 150, heads, head_dim)
+    oracle = CacheOracle(3, heads, head_dim, torch.float32)
+    prompt, new = ([draw.normal(3, heads, n, head_dim) for _ in range(2)] for n in (100, columns))
+    counts = None if num_tokens is None else torch.tensor(num_tokens)
+    for target in (cache, oracle):
+        target.append(*prompt, held)
+    append = observe(cache.append, *new, counts)
+    oracle.append(*new, counts)
     read = observe(cache.keys_values)
-    for got, old, new in zip(read.value, prompt, step, strict=True):
-        assert_equal(got, torch.cat([old, new], dim=2), axes="row head slot dim")
-    truncate = observe(cache.truncate, torch.full((batch_size,), held))
-    for got, old in zip(cache.keys_values(), prompt, strict=True):
-        assert_equal(got, old, axes="row head slot dim")
+    keys, values = read.value
+    _assert_rows(keys, oracle.keys, "keys")
+    _assert_rows(values, oracle.values, "values")
+    truncate = observe(cache.truncate, held)
+    assert_equal(cache.lengths, held, axes="row", what="lengths")
     moved = {"append": append, "keys_values": read, "truncate": truncate}
     parts = {name: seen.cost.bytes for name, seen in moved.items()}
-    once = 2 * sum(x.numel() * x.element_size() for x in step)  # read and written
-    assert append.cost.bytes >= once, "the new keys and values were not stored under the counter"
-    budget(max(sum(parts.values()), 2 * once), 2 * once, unit="bytes", beside=parts)
+    once = 2 * sum(x.numel() * x.element_size() for x in new)  # read and written
+    least = once * (1 if counts is None else int(counts.sum()) / (3 * columns))
+    assert append.cost.bytes >= least, "the new keys and values were not stored under the counter"
+    return sum(parts.values()) / (2 * once), once, parts
+
+
+def _assert_rows(got, rows, what):
+    for row, tokens in enumerate(rows):
+        name = f"{what} of row {row}"
+        assert_equal(got[row, :, : tokens.shape[1]], tokens, axes="head slot dim", what=name)
+
+
+@pytest.mark.cost("bytes")
+def test_memory_is_allocated_once(draw, budget):
+    """Fill a cache step by step: a storage that grows on demand copies all it holds each time."""
+    batch_size, heads, capacity, head_dim = 2, 8, 70, 128
+    cache = KVCache(batch_size, capacity, heads, head_dim)
+    oracle = CacheOracle(batch_size, heads, head_dim, torch.float32)
+    moved = 0
+    for _ in range(capacity):
+        step = [draw.normal(batch_size, heads, 1, head_dim) for _ in range(2)]
+        moved += observe(cache.append, *step).cost.bytes
+        oracle.append(*step)
+    for got, rows, what in zip(
+        cache.keys_values(), (oracle.keys, oracle.values), "kv", strict=True
+    ):
+        _assert_rows(got, rows, what)
+    once = capacity * 2 * sum(x.numel() * x.element_size() for x in step)  # read and written
+    assert moved >= once, "the new keys and values were not stored under the counter"
+    budget(max(moved, 2 * once), 2 * once, unit="bytes")
