@@ -33,6 +33,7 @@ SEED = pytest.StashKey[int | None]()  # None: official, the inputs come from the
 _COURSE = pytest.StashKey()
 _HANGS = pytest.StashKey[Counter]()  # problem: tests that did not finish
 _PROBLEM = pytest.StashKey[str]()
+_PASSED = pytest.StashKey[bool]()
 _FIGURE = pytest.StashKey[Figure]()
 
 
@@ -170,7 +171,7 @@ def pytest_runtest_protocol(item: pytest.Item):
     try:
         return (yield)
     finally:
-        proxy.end()
+        proxy.end(item.stash.get(_PASSED, False))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -178,6 +179,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     report = yield
     if _PROBLEM not in item.stash:
         return report
+    if call.when == "call":
+        item.stash[_PASSED] = report.passed
     if call.when == "call" or (report.failed and call.excinfo):
         if printed := proxy.printed():
             report.sections.append((PRINTED, printed))

@@ -54,6 +54,10 @@ def leave(status): os._exit(status)
 def die(): os.kill(os.getpid(), signal.SIGKILL)
 def sleep(): time.sleep(60)
 def shout(): print("to stdout"); print("to stderr", file=sys.stderr)
+def leave_running(what):
+    import threading
+    act = (lambda: os._exit(0)) if what == "dies" else (lambda: misbehave("junk" * 10))
+    threading.Timer(0.2, act).start()
 def unfinished(): raise NotImplementedError
 def scale(x, factor): x.mul_(factor); return x.sum()
 def lengthen(prompts): prompts[1].append(4); return prompts[1][-1]
@@ -426,3 +430,48 @@ def test_a_dead_zygote_is_the_graders_fault(tmp_path):
         thing("echo")(1)
     proxy.end()
     server.close()
+
+
+def pid_of_a_test(server, *, passed):
+    proxy.end()
+    proxy.begin(server, 20, "toy.things")
+    pid = Name("toy.things", "os").getpid()
+    proxy.end(passed)
+    return pid
+
+
+def test_tests_that_pass_share_a_child_and_a_failure_ends_it(server):
+    first = pid_of_a_test(server, passed=True)
+    assert pid_of_a_test(server, passed=True) == first
+    assert pid_of_a_test(server, passed=False) == first
+    assert pid_of_a_test(server, passed=True) != first
+
+
+def test_a_shared_child_has_no_handles_of_the_last_test_and_prints_for_its_own(server):
+    proxy.end()
+    proxy.begin(server, 20, "toy.things")
+    old = thing("Counter")(3)
+    thing("shout")()
+    proxy.end(passed=True)
+    proxy.begin(server, 20, "toy.things")
+    assert thing("echo")(1) == [1] and proxy.printed() == ""
+    with pytest.raises(GraderError, match="another test"):
+        thing("total")(old)
+
+
+@pytest.mark.parametrize("left", ["dies", "writes"])
+def test_what_a_passed_test_leaves_running_does_not_cost_the_next_one(server, left):
+    proxy.end()
+    proxy.begin(server, 20, "toy.things")
+    assert thing("leave_running")(left) is None
+    proxy.end(passed=True)
+    time.sleep(0.5)
+    proxy.begin(server, 20, "toy.things")
+    assert thing("echo")(1) == [1]
+
+
+def test_another_modules_test_gets_another_child(server):
+    (server._tree / "toy" / "more.py").write_text("import os\n")
+    first = pid_of_a_test(server, passed=True)
+    proxy.begin(server, 20, "toy.more")
+    assert Name("toy.more", "os").getpid() != first

@@ -1,7 +1,8 @@
 """The grader's end of the zygote: start it, ask for a child, end a child.
 
-While one test runs, the next one's child is already forked and loads the same file: loading it
-takes longer than most tests, and the machine has a second core.
+A child serves a problem's tests one after the other as long as they pass: a fork and the loading of
+a file take longer than most tests. After a failure the next test gets a fresh child, which is
+already forked and has loaded the file by then.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ class Child:
     number: int
     connection: socket.socket
     output: BinaryIO
+    module: str  # which it has loaded; "" for none
+    used: bool = False  # by an earlier test, which passed
+    start: int = 0  # of what this test has printed
 
     def close(self) -> None:
         """Give up our ends of it."""
@@ -46,9 +50,10 @@ class Child:
     def printed(self, limit: int = 2000) -> str:
         """The end of what the submission wrote to stdout and stderr."""
         size = self.output.seek(0, os.SEEK_END)
-        self.output.seek(max(0, size - limit))
+        start = max(self.start, size - limit)
+        self.output.seek(start)
         text = self.output.read(limit).decode(errors="replace")
-        return f"[…] {text}" if size > limit else text
+        return f"[…] {text}" if start > self.start else text
 
 
 class ForkServer:
@@ -71,15 +76,33 @@ class ForkServer:
         theirs.close()
         self._replies = self._control.makefile("r")
         self._numbers = itertools.count()
-        self._spare: tuple[str, Child] | None = None
+        self._idle: Child | None = None  # has served a test that passed
+        self._spare: Child | None = None  # fresh
+
+    def child(self, module: str) -> Child:
+        """The last test's child, if it was given back and is of the same module, or a fresh one."""
+        idle, self._idle = self._idle, None
+        if idle and idle.module == module:
+            return idle
+        if idle:
+            self.end(idle)
+        return self.fork(module)
+
+    def give_back(self, child: Child) -> None:
+        """The child's test has passed: the problem's next test may have it."""
+        child.used, child.start = True, child.output.seek(0, os.SEEK_END)
+        self._idle = child
 
     def fork(self, module: str = "") -> Child:
         """A fresh child; if a module is named, it loads `submission.<module>` at once."""
-        if self._spare and self._spare[0] != module:
-            self._drop_spare()
-        child = self._spare[1] if self._spare else self._fork(module)
-        self._spare = (module, self._fork(module)) if module else None
-        return child
+        spare, self._spare = self._spare, None
+        if spare and spare.module != module:
+            self.end(spare)
+            spare = None
+        if module:
+            child, self._spare = spare or self._fork(module), self._fork(module)
+            return child
+        return self._fork(module)
 
     def end(self, child: Child) -> None:
         """Kill the child and all it started, soon."""
@@ -104,7 +127,7 @@ class ForkServer:
     def _fork(self, module: str) -> Child:
         ours, theirs = socket.socketpair()
         output = tempfile.TemporaryFile()  # noqa: SIM115 — lives as long as the child
-        child = Child(next(self._numbers), ours, output)
+        child = Child(next(self._numbers), ours, output, module)
         request = {"fork": child.number, "tree": str(self._tree), "module": module}
         self._ask(request, theirs.fileno(), output.fileno())
         theirs.close()
@@ -116,8 +139,3 @@ class ForkServer:
             socket.send_fds(self._control, [json.dumps(request).encode() + b"\n"], descriptors)
         except OSError as error:
             raise GraderError(f"the zygote died with status {self._process.wait()}") from error
-
-    def _drop_spare(self) -> None:
-        if self._spare:
-            self.end(self._spare[1])
-            self._spare = None

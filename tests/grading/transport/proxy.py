@@ -23,12 +23,12 @@ def begin(server: ForkServer, time_limit: float, module: str = "") -> None:
     _current = Session(server, time_limit, module)
 
 
-def end() -> None:
-    """End the test: the child is killed."""
+def end(passed: bool = False) -> None:
+    """End the test. Its child is killed, or kept for the next test of the module if it passed."""
     global _current
     session, _current = _current, None
     if session:
-        session.close()
+        session.close(passed)
 
 
 def printed() -> str:
@@ -131,18 +131,35 @@ class Session(Codec):
     def printed(self) -> str:
         return self._child.printed() if self._child else ""
 
-    def close(self) -> None:
-        if self._child and self._ended:
+    def close(self, passed: bool) -> None:
+        if self._child is None:
+            return
+        if self._ended:
             self._child.close()
-        elif self._child:
+        elif passed and self._module and not self._over:
+            self._server.give_back(self._child)
+        else:
             self._server.end(self._child)
 
     def _connect(self) -> None:
         if self._child:
             return
-        self._child = self._server.fork(self._module)
-        self._channel = Channel(self._child.connection)
+        self._use(self._server.child(self._module))
+        if self._child.used and not self._is_ready():
+            self._server.end(self._child)
+            self._use(self._server.fork(self._module))
+
+    def _use(self, child: Child) -> None:
+        self._child, self._channel = child, Channel(child.connection)
         self._deadline = time.monotonic() + self._time_limit
+
+    def _is_ready(self) -> bool:
+        """Whether a child that has served a test forgets it and waits for requests."""
+        try:
+            self._channel.send({"do": "reset", "with": {}}, [], self._deadline)
+            return self._outcome() is None
+        except (Closed, TooSlow, WireError):
+            return False
 
     def _outcome(self) -> object:
         """The value of the request, or _Raised; callbacks that come before it are served."""

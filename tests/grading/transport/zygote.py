@@ -1,4 +1,4 @@
-"""A process that has imported everything a submission may need, and forks a child for each test.
+"""A process that has imported everything a submission may need, and forks the children that run it.
 
 It must not start threads or run parallel torch code before a fork: the children would inherit locks
 that nobody releases. Requests are JSON lines; a fork request comes with two descriptors, the
