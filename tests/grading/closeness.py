@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -82,7 +81,7 @@ def _number(element: Tensor) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _largest(values: Tensor | Iterable[float]) -> float:
+def _largest(values: Tensor) -> float:
     return float(values.abs().max()) if values.numel() else 0.0
 
 
