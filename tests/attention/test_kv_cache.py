@@ -242,6 +242,16 @@ def assert_refused(pair: Pair, *arguments) -> None:
         pair.cache.append(*arguments)
     pair.check()
 
+    @pytest.mark.parametrize(
+        "held, new", [([4, 10, 8], [4, 1, 4]), ([10, 3, 9], [0, 4, 3]), ([11, 2, 8], [0, 0, 4])]
+    )
+    def test_a_row_without_room_that_is_not_the_longest(self, draw, held, new):
+        pair = Pair(draw)
+        pair.append(CAPACITY, held)
+        with pytest.raises(ValueError):
+            pair.cache.append(*pair.new(4), torch.tensor(new))
+        pair.check()
+
 
 @pytest.mark.group("rollback")
 class TestRollback:

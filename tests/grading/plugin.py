@@ -20,12 +20,11 @@ from tests.grading.records import Figure, TestRecord
 from tests.grading.reference_costs import reference_ratio
 from tests.grading.tiers import Tier, describe, tier
 from tests.grading.transport import proxy, sides
-from tests.grading.transport.forkserver import ForkServer
+from tests.grading.transport.forkserver import SECRET, ForkServer
 
 TESTS = Path(__file__).resolve().parents[1]
 TIME_LIMIT = 60.0  # seconds a test may wait for the submission: it ends hangs, measures nothing
 LEAST_LIMIT = 2.0  # after a hang the problem's next tests wait half as long, but at least so long
-SECRET = "GRADING_SECRET"  # the term's secret: makes the inputs of official grading
 
 RECORDS = pytest.StashKey[list[TestRecord]]()
 SERVER = pytest.StashKey[ForkServer]()  # of an isolated run; the runner may have put its own
@@ -61,6 +60,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _choose_seed(asked: int | None) -> int | None:
+    if os.environ.get(SECRET) == "":
+        raise pytest.UsageError(f"{SECRET} is set, but empty: the inputs would be known to all")
     if asked is None and SECRET not in os.environ:
         return secrets.randbelow(2**32)
     return asked

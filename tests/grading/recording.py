@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.grading.errors import GraderError, describe, needs_no_type
+from tests.grading.errors import GraderError, describe, is_unwritten, needs_no_type
 from tests.grading.records import Figure, TestRecord
 
 PRINTED = "printed by the submission"  # title of a report's section
@@ -32,7 +32,7 @@ def record(
         outcome="passed" if report.passed else "grader error" if at_fault else "failed",
         message="" if report.passed else _message(error),
         details="" if report.passed else details,
-        unwritten=isinstance(error, NotImplementedError),
+        unwritten=error is not None and is_unwritten(error),
         seconds=call.duration,
         figure=figure,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,6 +53,8 @@ def run(
     arguments = [*_QUIET, f"--rootdir={TESTS.parent}", f"--submission={submission}"]
     arguments += ["--isolated", "--capture=no"] if isolated else []
     arguments += [] if seed is None else [f"--seed={seed}"]
+    for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):  # what is graded is not the shell's to say
+        os.environ.pop(name, None)
     watcher = _Watcher(server, on_start, on_test)
     status = pytest.main([*arguments, *files], plugins=[watcher])
     if status == pytest.ExitCode.INTERRUPTED:

@@ -58,6 +58,9 @@ def leave_running(what):
     import threading
     act = (lambda: os._exit(0)) if what == "dies" else (lambda: misbehave("junk" * 10))
     threading.Timer(0.2, act).start()
+class Dark(Exception):
+    def __str__(self): return 1 // 0
+def fail_darkly(): raise Dark()
 def unfinished(): raise NotImplementedError
 def scale(x, factor): x.mul_(factor); return x.sum()
 def lengthen(prompts): prompts[1].append(4); return prompts[1][-1]
@@ -199,6 +202,12 @@ def test_exceptions_keep_their_builtin_type_and_show_where_they_came_from():
             thing("fail")(kind)
     with pytest.raises(NotImplementedError):
         thing("unfinished")()
+
+
+def test_an_exception_that_cannot_be_shown_is_an_ordinary_failure():
+    with pytest.raises(SubmissionError, match="str\\(\\) raised ZeroDivisionError"):
+        thing("fail_darkly")()
+    assert thing("echo")(1) == [1]
 
 
 def test_an_exception_of_a_callback_comes_back_as_itself():
@@ -445,6 +454,19 @@ def test_tests_that_pass_share_a_child_and_a_failure_ends_it(server):
     assert pid_of_a_test(server, passed=True) == first
     assert pid_of_a_test(server, passed=False) == first
     assert pid_of_a_test(server, passed=True) != first
+
+
+def test_the_terms_secret_does_not_reach_a_child(tmp_path, monkeypatch):
+    monkeypatch.setenv("GRADING_SECRET", "hush")
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "spy.py").write_text("import os\ndef f(): return dict(os.environ)\n")
+    server = ForkServer(tmp_path)
+    proxy.end()
+    proxy.begin(server, 20)
+    seen = Name("toy.spy", "f")()
+    proxy.end()
+    server.close()
+    assert "PATH" in seen and "GRADING_SECRET" not in seen and "hush" not in seen.values()
 
 
 def test_a_shared_child_has_no_handles_of_the_last_test_and_prints_for_its_own(server):

@@ -28,6 +28,7 @@ sys.path.insert(0, {root!r})
 from tests.grading.transport.zygote import main
 main({descriptor})
 """
+SECRET = "GRADING_SECRET"  # names the term's secret, which makes the inputs of official grading
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -56,6 +57,11 @@ class Child:
         return f"[…] {text}" if start > self.start else text
 
 
+def _environment() -> dict[str, str]:
+    """One thread; and the term's secret is nothing that a submission may read."""
+    return {k: v for k, v in os.environ.items() if k != SECRET} | _ONE_THREAD
+
+
 class ForkServer:
     """Owns one zygote. It starts at once and is waited for at the first fork.
 
@@ -71,7 +77,7 @@ class ForkServer:
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is the grader's: it ends the zygote, that its children
-            env=os.environ | _ONE_THREAD,
+            env=_environment(),
         )
         theirs.close()
         self._replies = self._control.makefile("r")
