@@ -1,0 +1,283 @@
+"""A training loop for small models on a CPU, and what a language model needs around it.
+
+    packed_rows      documents -> rows of equal length, each starting with a new document
+    batch_of         the rows of one step
+    next_token_loss  what a language model is trained on
+    optimizers       Muon for the matrices, AdamW for the rest
+    train            the loop; it can be stopped and resumed at any time
+    progress         a progress bar for it
+
+A loss is a function of the step's number: it picks its batch by `batch_of` and keeps no count of
+its own. A run that was resumed therefore ends with exactly the weights of one that was not.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor, nn
+from torch.optim import AdamW, Muon, Optimizer
+
+CLIP_NORM = 1.0  # gradients of a larger norm, over all parameters, are scaled down to it
+
+
+def packed_rows(documents: Sequence[Sequence[int]], length: int) -> Int[Tensor, "R length"]:
+    """Lay documents one behind another into rows of `length` tokens.
+
+    Every row starts with a new document. The document that runs over a row's end is cut there and
+    its rest dropped, so that no row starts in the middle of a document: the model always sees what
+    it is to continue. A last row that the documents do not fill is dropped.
+
+    Raises:
+        ValueError: if the documents do not fill one row.
+    """
+    rows, row = [], []
+    for document in documents:
+        row.extend(document)
+        if len(row) >= length:
+            rows.append(row[:length])
+            row = []
+    if not rows:
+        raise ValueError(f"documents: their {len(row)} tokens do not fill a row of {length}")
+    return torch.tensor(rows)
+
+
+def batch_of(
+    rows: Int[Tensor, "R T"], step: int, batch_size: int, seed: int
+) -> Int[Tensor, "batch_size T"]:
+    """The rows of step 0, 1, …: all rows once in a random order, then all in another order, ….
+
+    A pure function of its arguments. A batch may hold the end of one order and the start of the
+    next, so that no row is left out.
+    """
+    count = rows.shape[0]
+    first = step * batch_size
+    epochs = range(first // count, (first + batch_size - 1) // count + 1)
+    order = torch.cat([_shuffled(count, seed, epoch) for epoch in epochs])
+    start = first - epochs[0] * count
+    return rows[order[start : start + batch_size]]
+
+
+def next_token_loss(
+    logits: Float[Tensor, "B T V"],
+    tokens: Int[Tensor, "B T"],
+    real: Bool[Tensor, "B T"] | None = None,
+) -> Float[Tensor, ""]:
+    """Mean of −log p(token t + 1 | tokens 0 … t), in nats a token.
+
+    Args:
+        logits: what the model returns for `tokens`; the last column predicts nothing we know.
+        tokens: the tokens that it was given, which are also the answers, one place further on.
+        real: False where `tokens` is padding, which counts neither in the sum nor in the number.
+            Default: every token is real.
+
+    Raises:
+        ValueError: if the shapes do not fit, or if there is no token to predict.
+    """
+    if logits.dim() != 3 or logits.shape[:2] != tokens.shape:
+        raise ValueError(
+            f"logits: expected [B, T, V] for tokens {list(tokens.shape)}, got {list(logits.shape)}"
+        )
+    predicted, answers = logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()
+    if real is not None:
+        counted = real[:, 1:].flatten()
+        predicted, answers = predicted[counted], answers[counted]
+    if not len(answers):
+        raise ValueError(f"tokens: no token to predict in {list(tokens.shape)}")
+    return F.cross_entropy(predicted, answers)
+
+
+def optimizers(model: nn.Module, learning_rate: float) -> list[Optimizer]:
+    """Muon for the matrices of linear layers; AdamW for embeddings, norms and an untied `head`.
+
+    Muon's updates are scaled to the size of AdamW's, so one learning rate does for both. Only the
+    matrices decay. Parameters that need no gradient are left out.
+
+    Sources: Muon, https://kellerjordan.github.io/posts/muon/; its scale,
+    https://arxiv.org/abs/2502.16982.
+    """
+    matrices = [
+        layer.weight
+        for name, layer in model.named_modules()
+        if isinstance(layer, nn.Linear) and name != "head" and layer.weight.requires_grad
+    ]
+    taken = {id(matrix) for matrix in matrices}
+    others = [p for p in model.parameters() if p.requires_grad and id(p) not in taken]
+    # Groups, because a bare list must not be empty.
+    return [
+        Muon(
+            [{"params": matrices}], learning_rate, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"
+        ),
+        AdamW([{"params": others}], learning_rate, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
+
+
+def train(
+    model: nn.Module,
+    loss: Callable[[int], Tensor],
+    optimizers: Sequence[Optimizer],
+    steps: int,
+    *,
+    warm_up: int = 0,
+    checkpoint: str | Path | None = None,
+    recipe: str = "",
+    save_every: int = 50,
+    on_step: Callable[[int, float], None] | None = None,
+) -> list[float]:
+    """Train `model` in place and return the loss of every step.
+
+    The learning rate rises linearly over the first `warm_up` steps, then starts at what each
+    optimizer was made with and falls linearly to zero: https://arxiv.org/abs/2502.15938.
+
+    Args:
+        model: whose parameters are trained and saved.
+        loss: loss(step) -> a scalar, for step 0 … steps − 1. It must depend on nothing but the
+            step and the model's parameters.
+        optimizers: over parameters of `model`, fresh.
+        steps: how many updates.
+        warm_up: how many of them rise.
+        checkpoint: a file that holds the state of the run, written every `save_every` steps and
+            after the last. If it exists the run continues from it; stopped by Ctrl-C or otherwise,
+            a run loses what came after the last save. Delete it when its result is kept.
+        recipe: names what `train` cannot see and the result depends on: the data, the loss, ….
+        save_every: steps between two saves.
+        on_step: on_step(step, loss) is called after each update.
+
+    Raises:
+        ValueError: if `checkpoint` belongs to another training (one that starts from other weights,
+            or has other steps, optimizers or `recipe`), or if an argument does not fit.
+        FloatingPointError: if the loss or its gradient is not finite.
+    """
+    if not 0 <= warm_up < steps:
+        raise ValueError(f"warm_up: expected 0 or more, and less than {steps} steps, got {warm_up}")
+    # Before a checkpoint is read, which holds the rates of its last step.
+    peaks = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
+    losses: list[float] = []
+    if checkpoint is not None:
+        checkpoint = Path(checkpoint)
+        training = _description(model, optimizers, steps, warm_up, recipe)
+        losses = _restore(checkpoint, training, model, optimizers)
+
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    for step in range(len(losses), steps):
+        share = min((step + 1) / (warm_up + 1), (steps - step) / (steps - warm_up))
+        for group, peak in zip(groups, peaks, strict=True):
+            group["lr"] = peak * share
+        losses.append(_update(model, loss, optimizers, step))
+        if checkpoint is not None and ((step + 1) % save_every == 0 or step + 1 == steps):
+            _save(checkpoint, training, model, optimizers, losses)
+        if on_step is not None:
+            on_step(step, losses[-1])
+    return losses
+
+
+@contextmanager
+def progress(steps: int, title: str = "training") -> Iterator[Callable[[int, float], None]]:
+    """`with progress(steps) as on_step:` a bar with the loss, on stderr; where that is no terminal,
+    a line every tenth of the way."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+
+        def line(step: int, loss: float) -> None:
+            if step * 10 // steps < (step + 1) * 10 // steps:
+                console.print(f"{title}: step {step + 1} of {steps}, loss {loss:.3f}")
+
+        yield line
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    columns += (TextColumn("loss {task.fields[loss]:.3f}"), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(title, total=steps, loss=float("nan"))
+        yield lambda step, loss: bar.update(task, completed=step + 1, loss=loss)
+
+
+def _shuffled(count: int, seed: int, epoch: int) -> Int[Tensor, "count"]:
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+    return torch.randperm(count, generator=generator)
+
+
+def _update(
+    model: nn.Module, loss: Callable[[int], Tensor], optimizers: Sequence[Optimizer], step: int
+) -> float:
+    model.zero_grad()
+    value = loss(step)
+    if value.dim() or not value.requires_grad:
+        raise ValueError(
+            f"loss: expected a scalar that depends on the model's parameters, got shape "
+            f"{list(value.shape)}, requires_grad {value.requires_grad}"
+        )
+    value.backward()
+    norm = nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
+    # Checked before the update: weights that are not finite would be saved.
+    if not (value.isfinite() and norm.isfinite()):
+        raise FloatingPointError(f"step {step}: loss {value.item()}, gradient norm {norm.item()}")
+    for optimizer in optimizers:
+        optimizer.step()
+    return value.item()
+
+
+def _description(
+    model: nn.Module, optimizers: Sequence[Optimizer], steps: int, warm_up: int, recipe: str
+) -> dict[str, str]:
+    """What makes a training this one and no other."""
+    weights = hashlib.sha256()
+    for name, value in model.state_dict().items():
+        weights.update(f"{name} {list(value.shape)} {value.dtype}".encode())
+        weights.update(value.detach().cpu().flatten().view(torch.uint8).numpy())
+    settings = [
+        (type(optimizer).__name__, {k: v for k, v in group.items() if k != "params"})
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+    ]
+    return {
+        "initial weights": weights.hexdigest(),
+        "optimizers": repr(settings),
+        "steps": f"{steps}, {warm_up} of them warm-up",
+        "recipe": recipe,
+    }
+
+
+def _save(
+    path: Path,
+    training: dict[str, str],
+    model: nn.Module,
+    optimizers: Sequence[Optimizer],
+    losses: list[float],
+) -> None:
+    state = {
+        "training": training,
+        "model": model.state_dict(),
+        "optimizers": [optimizer.state_dict() for optimizer in optimizers],
+        "losses": losses,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Written beside and then renamed: whoever stops us, `path` is one whole checkpoint or another.
+    part = path.with_name(path.name + ".part")
+    torch.save(state, part)
+    os.replace(part, path)
+
+
+def _restore(
+    path: Path, training: dict[str, str], model: nn.Module, optimizers: Sequence[Optimizer]
+) -> list[float]:
+    """Load `path` into model and optimizers, if it exists; the losses of the steps it has done."""
+    if not path.exists():
+        return []
+    state = torch.load(path)
+    other = [key for key, value in training.items() if state["training"].get(key) != value]
+    if other:
+        raise ValueError(
+            f"checkpoint: {path} is of another training (it differs in: {', '.join(other)}). "
+            "Delete it to start over."
+        )
+    model.load_state_dict(state["model"])
+    for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
+        optimizer.load_state_dict(saved)
+    return state["losses"]

@@ -1,0 +1,466 @@
+"""The given training loop: its batches, its loss, and that a resumed run is the same run."""
+
+import os
+import random
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD
+
+from assignment.provided.models import Llama, LlamaConfig
+from assignment.provided.models.training import (
+    batch_of,
+    next_token_loss,
+    optimizers,
+    packed_rows,
+    progress,
+    train,
+)
+
+BEGIN, END = 1, 2
+CONFIG = LlamaConfig(
+    vocab_size=23, num_layers=2, d_model=12, num_heads=2, num_kv_heads=1, head_dim=6, d_ff=20
+)
+ROWS = torch.randint(0, 23, (10, 9), generator=torch.Generator().manual_seed(0))
+STEPS = 11
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """How a sum is divided among threads is no part of what a run promises."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+# Rows
+
+
+def test_rows_by_hand():
+    documents = [[1, 5, 6, 2], [1, 7, 2], [1, 8, 8, 9, 9, 9, 2], [1, 3, 2], [1, 4, 4, 4, 4, 2]]
+    rows = packed_rows(documents, 5)
+    assert rows.tolist() == [[1, 5, 6, 2, 1], [1, 8, 8, 9, 9], [1, 3, 2, 1, 4]]
+
+
+def test_a_document_that_ends_with_its_row_is_whole_and_the_next_one_follows():
+    rows = packed_rows([[1, 5, 2], [1, 6, 6, 2], [1, 7, 7, 7, 7, 7, 2], [1, 4]], 7)
+    assert rows.tolist() == [[1, 5, 2, 1, 6, 6, 2], [1, 7, 7, 7, 7, 7, 2]]
+
+
+def test_a_document_longer_than_two_rows_starts_only_one():
+    assert packed_rows([[1, *range(3, 12), 2], [1, 4, 2]], 3).tolist() == [[1, 3, 4], [1, 4, 2]]
+
+
+def test_no_row_starts_in_the_middle_of_a_document():
+    draw = random.Random(4)
+    documents = [
+        [BEGIN, *(draw.randrange(3, 23) for _ in range(draw.randrange(12))), END]
+        for _ in range(200)
+    ]
+    rows = packed_rows(documents, 16).tolist()
+    assert all(len(row) == 16 and row[0] == BEGIN for row in rows)
+    # Inside a row documents are whole: an end is followed by a begin, a begin follows an end.
+    for row in rows:
+        for token, following in pairwise(row):
+            assert (token == END) == (following == BEGIN)
+
+
+def test_documents_that_fill_no_row_are_refused():
+    with pytest.raises(ValueError, match="documents.* 7 tokens .* 8"):
+        packed_rows([[1, 5, 6, 2], [1, 7, 2]], 8)
+
+
+# Batches
+
+
+def test_every_epoch_has_every_row_once_in_an_order_of_its_own():
+    rows = torch.arange(10).unsqueeze(1)
+    drawn = torch.cat([batch_of(rows, step, 4, seed=3) for step in range(15)]).flatten().tolist()
+    epochs = [drawn[i : i + 10] for i in range(0, 60, 10)]  # batches 2, 7, … lie in two epochs
+    assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 6
+    assert list(range(10)) not in epochs
+
+
+def test_a_batch_may_be_longer_than_an_epoch():
+    rows = torch.arange(3).unsqueeze(1)
+    drawn = torch.cat([batch_of(rows, step, 7, seed=0) for step in range(3)]).flatten().tolist()
+    assert [sorted(drawn[i : i + 3]) for i in range(0, 21, 3)] == [[0, 1, 2]] * 7
+
+
+def test_a_batch_depends_on_step_and_seed_alone():
+    forward = [batch_of(ROWS, step, 4, seed=1) for step in range(6)]
+    state = torch.get_rng_state()
+    backward = [batch_of(ROWS, step, 4, seed=1) for step in reversed(range(6))]
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(map(torch.equal, forward, reversed(backward)))
+    assert not torch.equal(forward[0], batch_of(ROWS, 0, 4, seed=2))
+
+
+# The loss of the next token
+
+
+def test_the_loss_is_that_of_the_next_token():
+    tokens = torch.tensor([[3, 1, 4, 1], [5, 2, 2, 0]])
+    logits = torch.randn(2, 4, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    p = logits.softmax(-1)
+    terms = [-p[b, t, tokens[b, t + 1]].log() for b in range(2) for t in range(3)]
+    torch.testing.assert_close(next_token_loss(logits, tokens), sum(terms) / 6)
+
+
+def test_padding_counts_neither_in_the_sum_nor_in_the_number():
+    tokens = torch.tensor([[3, 1, 4, 1, 5], [5, 2, 0, 0, 0]])
+    real = torch.tensor([[True] * 5, [True, True, False, False, False]])
+    logits = torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    sums = next_token_loss(logits[:1], tokens[:1]) * 4 + next_token_loss(
+        logits[1:, :2], tokens[1:, :2]
+    )
+    torch.testing.assert_close(next_token_loss(logits, tokens, real), sums / 5)
+
+    # Whatever stands there, an id that the model does not know too.
+    torch.testing.assert_close(
+        next_token_loss(logits, tokens.masked_fill(~real, -100), real), sums / 5
+    )
+
+
+def test_padding_gets_no_gradient():
+    tokens = torch.tensor([[5, 2, 3, 0, 0]])
+    logits = torch.zeros(1, 5, 7, requires_grad=True)
+    next_token_loss(logits, tokens, tokens > 0).backward()
+    assert logits.grad.abs().sum(-1)[0].bool().tolist() == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("logits", "tokens", "real", "message"),
+    [
+        ((2, 4, 7), (2, 5), None, r"logits.*\[2, 5\].*\[2, 4, 7\]"),
+        ((2, 7), (2, 7), None, "logits"),
+        ((2, 1, 7), (2, 1), None, "tokens: no token to predict"),
+        ((2, 4, 7), (2, 4), (2, 4), "tokens: no token to predict"),
+    ],
+)
+def test_a_loss_of_nothing_is_refused(logits, tokens, real, message):
+    real = real and torch.zeros(real, dtype=torch.bool)
+    with pytest.raises(ValueError, match=message):
+        next_token_loss(torch.zeros(logits), torch.zeros(tokens, dtype=torch.int64), real)
+
+
+# Optimizers
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_muon_gets_the_matrices_and_adamw_the_rest(tied):
+    model = Llama(LlamaConfig(**{**vars(CONFIG), "tie_embeddings": tied}))
+    model.layers[0].mlp.up_proj.weight.requires_grad_(False)
+    model.layers[1].mlp_norm.weight.requires_grad_(False)
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    muon, adamw = (
+        sorted(names.pop(p) for group in optimizer.param_groups for p in group["params"])
+        for optimizer in optimizers(model, 0.01)
+    )
+    assert len(muon) == 2 * 7 - 1 and all(name.endswith("_proj.weight") for name in muon)
+    assert adamw == sorted(
+        ["embedding.weight", "norm.weight", "layers.0.attention_norm.weight"]
+        + ["layers.0.mlp_norm.weight", "layers.1.attention_norm.weight"]
+        + ([] if tied else ["head.weight"])
+    )
+    assert sorted(names.values()) == ["layers.0.mlp.up_proj.weight", "layers.1.mlp_norm.weight"]
+
+
+@pytest.mark.parametrize("model", [nn.Embedding(3, 2), nn.Linear(3, 2, bias=False)])
+def test_a_model_may_have_only_matrices_or_none(model):
+    train(model, lambda step: model.weight.square().sum(), optimizers(model, 0.01), 2)
+
+
+# The loop
+
+
+class Run:
+    """One training of a small Llama, and what its loss saw."""
+
+    def __init__(self, seed=0, learning_rate=0.02):
+        self.model = Llama(CONFIG, seed=seed)
+        self.optimizers = optimizers(self.model, learning_rate)
+        self.steps, self.rates, self.stop_before = [], [], None
+
+    def loss(self, step):
+        if step == self.stop_before:
+            raise KeyboardInterrupt
+        self.steps.append(step)
+        self.rates.append([o.param_groups[0]["lr"] for o in self.optimizers])
+        tokens = batch_of(ROWS, step, 3, seed=5)
+        return next_token_loss(self.model(tokens), tokens)
+
+    def train(self, checkpoint=None, steps=STEPS, **options):
+        options = {"warm_up": 3, "save_every": 4, "recipe": "random rows", **options}
+        return train(
+            self.model, self.loss, self.optimizers, steps, checkpoint=checkpoint, **options
+        )
+
+    def weights(self):
+        return torch.cat([p.detach().flatten() for p in self.model.parameters()])
+
+
+def test_training_learns():
+    run = Run()
+    losses = run.train(steps=60)
+    assert len(losses) == 60 and losses[-1] < 0.3 * losses[0]
+
+
+def test_the_callback_hears_every_step_after_its_update():
+    run, heard = Run(), []
+    before = run.weights()
+
+    def on_step(step, loss):
+        assert not torch.equal(run.weights(), before)
+        heard.append((step, loss))
+
+    losses = run.train(on_step=on_step)
+    assert heard == list(enumerate(losses)) and run.steps == list(range(STEPS))
+
+
+def test_the_learning_rate_rises_to_each_optimizers_own_and_falls_to_almost_zero():
+    model = nn.Linear(2, 1, bias=False)
+    sgd = [SGD([model.weight], lr=1.0), SGD([model.weight], lr=10.0)]
+    rates = []
+
+    def loss(step):
+        rates.append([optimizer.param_groups[0]["lr"] for optimizer in sgd])
+        return model.weight.sum() * 1e-3
+
+    train(model, loss, sgd, 7, warm_up=3)
+    shares = [1 / 4, 2 / 4, 3 / 4, 1, 3 / 4, 2 / 4, 1 / 4]
+    assert rates == [pytest.approx([share, 10 * share]) for share in shares]
+
+    rates.clear()
+    for optimizer in sgd:
+        optimizer.param_groups[0]["lr"] = 8.0
+    train(model, loss, sgd, 4)
+    assert rates == [[8, 8], [6, 6], [4, 4], [2, 2]]
+
+
+def test_large_gradients_are_clipped_together_and_small_ones_are_not():
+    model = nn.Linear(3, 4)
+    nn.init.zeros_(model.weight), nn.init.zeros_(model.bias)
+    scale = [100.0, 0.01]
+    train(
+        model,
+        lambda step: scale[step] * (model.weight.sum() + 2 * model.bias.sum()),
+        [SGD(model.parameters(), lr=1.0)],
+        2,
+    )
+    norm = (12 + 4 * 2**2) ** 0.5
+    torch.testing.assert_close(model.weight, torch.full((4, 3), -1 / norm - 0.01 / 2))
+    torch.testing.assert_close(model.bias, torch.full((4,), -2 / norm - 0.02 / 2))
+
+
+@pytest.mark.parametrize(
+    ("value", "gradient"), [(float("nan"), 1.0), (0.0, float("inf")), (float("inf"), 1.0)]
+)
+def test_a_loss_that_is_not_finite_stops_before_it_spoils_the_weights(tmp_path, value, gradient):
+    model = nn.Linear(2, 1, bias=False)
+    before = []
+
+    def loss(step):
+        before[:] = model.weight.detach().flatten().tolist()
+        if step < 5:
+            return model.weight.sum()
+        scaled = (model.weight * gradient).sum()
+        return scaled - scaled.detach().nan_to_num(posinf=0, neginf=0) + value
+
+    with pytest.raises(FloatingPointError, match="step 5"):
+        train(model, loss, [SGD(model.parameters(), lr=0.1)], 9)
+    assert model.weight.flatten().tolist() == before
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (lambda weight: weight.sum(0), r"loss.*\[2\]"),
+        (lambda weight: torch.zeros(()), "loss.*depends on the model"),
+    ],
+)
+def test_a_loss_that_cannot_be_trained_on_is_refused(loss, message):
+    model = nn.Linear(2, 1)
+    with pytest.raises(ValueError, match=message):
+        train(model, lambda step: loss(model.weight), [SGD(model.parameters(), lr=0.1)], 1)
+
+
+@pytest.mark.parametrize(("steps", "warm_up"), [(5, 5), (5, -1), (0, 0)])
+def test_a_warm_up_that_does_not_fit_is_refused(steps, warm_up):
+    with pytest.raises(ValueError, match="warm_up"):
+        Run().train(steps=steps, warm_up=warm_up)
+
+
+# Stopping and resuming
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """The run that nobody stopped. It writes no checkpoint: saving must change nothing either."""
+    run = Run()
+    run.losses = run.train()
+    return run
+
+
+def stopped(checkpoint, before):
+    """A run that Ctrl-C stopped when it asked for the loss of step `before`."""
+    run = Run()
+    run.stop_before = before
+    with pytest.raises(KeyboardInterrupt):
+        run.train(checkpoint)
+    return run
+
+
+@pytest.mark.parametrize("before", range(STEPS))
+def test_a_resumed_run_is_the_run_that_nobody_stopped(tmp_path, whole, before):
+    path = tmp_path / "new folder" / "run.pt"
+    stopped(path, before)
+    resumed = Run()
+    losses = resumed.train(path)
+    first = before // 4 * 4  # saved after steps 3 and 7
+    assert resumed.steps == list(range(first, STEPS))
+    assert resumed.rates == whole.rates[first:]
+    assert losses == whole.losses
+    assert torch.equal(resumed.weights(), whole.weights())
+
+
+def test_a_run_may_be_stopped_twice(tmp_path, whole):
+    stopped(tmp_path / "run.pt", 6)
+    stopped(tmp_path / "run.pt", 10)
+    assert Run().train(tmp_path / "run.pt") == whole.losses
+
+
+def test_the_callback_of_a_resumed_run_hears_the_steps_numbers(tmp_path):
+    stopped(tmp_path / "run.pt", 9)
+    heard = []
+    Run().train(tmp_path / "run.pt", on_step=lambda step, loss: heard.append(step))
+    assert heard == [8, 9, 10]
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path, whole):
+    Run().train(tmp_path / "run.pt")
+    again = Run()
+    assert again.train(tmp_path / "run.pt") == whole.losses and again.steps == []
+    assert torch.equal(again.weights(), whole.weights())
+
+
+@pytest.mark.parametrize("moment", ["while it is written", "before it is renamed"])
+def test_stopped_while_saving_the_last_checkpoint_stays(tmp_path, monkeypatch, whole, moment):
+    path, name = tmp_path / "run.pt", "save" if moment == "while it is written" else "replace"
+    module = torch if name == "save" else os
+    real, calls = getattr(module, name), []
+
+    def interrupted(*given):
+        calls.append(given)
+        if len(calls) < 2:
+            return real(*given)
+        if name == "save":
+            given[1].write_bytes(b"half a checkpoint")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Run().train(path)
+    monkeypatch.undo()
+
+    resumed = Run()
+    assert resumed.train(path) == whole.losses and resumed.steps[0] == 4
+    assert torch.equal(resumed.weights(), whole.weights())
+    assert os.listdir(tmp_path) == ["run.pt"]
+
+
+@pytest.mark.parametrize(
+    ("made", "trained", "differs"),
+    [
+        ({"seed": 1}, {}, "initial weights"),
+        ({"learning_rate": 0.03}, {}, "optimizers"),
+        ({}, {"steps": 12}, "steps"),
+        ({}, {"warm_up": 2}, "steps"),
+        ({}, {"recipe": "other rows"}, "recipe"),
+    ],
+)
+def test_the_checkpoint_of_another_training_is_refused(tmp_path, made, trained, differs):
+    path, run = tmp_path / "run.pt", Run(**made)
+    stopped(path, 6)
+    file, before = path.read_bytes(), run.weights()
+    with pytest.raises(ValueError, match=f"run.pt.*{differs}.*[Dd]elete"):
+        run.train(path, **trained)
+    assert path.read_bytes() == file and torch.equal(run.weights(), before) and not run.steps
+
+
+def test_weights_of_another_shape_are_another_training(tmp_path):
+    def one(*shape):
+        model = nn.Module()
+        model.weight = nn.Parameter(torch.zeros(shape))
+        optimizer = SGD(model.parameters(), lr=0.1)
+        train(
+            model, lambda step: model.weight.sum(), [optimizer], 2, checkpoint=tmp_path / "run.pt"
+        )
+
+    one(2, 6)
+    with pytest.raises(ValueError, match="initial weights"):
+        one(3, 4)
+
+
+def test_how_often_to_save_may_change_between_stop_and_resume(tmp_path, whole):
+    stopped(tmp_path / "run.pt", 6)
+    assert Run().train(tmp_path / "run.pt", save_every=1) == whole.losses
+
+
+def test_modules_of_any_dtype_and_with_buffers_can_be_saved(tmp_path):
+    def one():
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3).to(torch.bfloat16)
+        model.register_buffer("scale", torch.tensor(2.0))  # has no axes
+        given = torch.ones(5, 4, dtype=torch.bfloat16)
+        loss = lambda step: (model(given) * model.scale).square().mean()  # noqa: E731
+        return train(model, loss, optimizers(model, 0.01), 3, checkpoint=tmp_path / "run.pt")
+
+    assert one() == one()
+
+
+# Progress
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """terminal(True) makes stderr one in rich's eyes, terminal(False) makes it none."""
+    for name in ("FORCE_COLOR", "TTY_INTERACTIVE", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    return lambda yes: monkeypatch.setenv("TTY_COMPATIBLE", str(int(yes)))
+
+
+def test_where_no_terminal_is_progress_is_a_line_every_tenth(terminal, capsys):
+    terminal(False)
+    with progress(40, "a small model") as on_step:
+        for step in range(40):
+            on_step(step, 4 - step / 10)
+    out, lines = capsys.readouterr()
+    lines = lines.splitlines()
+    assert out == "" and len(lines) == 10
+    assert lines[0] == "a small model: step 4 of 40, loss 3.700"
+    assert lines[-1] == "a small model: step 40 of 40, loss 0.100"
+
+
+@pytest.mark.parametrize("steps", [1, 3, 11, 99])
+def test_the_last_step_always_has_its_line(terminal, capsys, steps):
+    terminal(False)
+    with progress(steps) as on_step:
+        for step in range(steps):
+            on_step(step, 1.0)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == min(steps, 10) and f"step {steps} of {steps}" in lines[-1]
+
+
+def test_in_a_terminal_the_bar_shows_step_and_loss_of_a_resumed_run_too(terminal, capsys):
+    terminal(True)
+    with progress(40, "a small model") as on_step:
+        for step in range(30, 40):
+            on_step(step, 4 - step / 10)
+    shown = capsys.readouterr().err
+    assert "a small model" in shown and "40/40" in shown and "loss 0.100" in shown
