@@ -60,9 +60,9 @@ model: ## download SmolLM2-135M-Instruct, a small real model (about 100 MB)
 	@$(PY) -m assignment.provided.models.smollm2
 
 .PHONY: demo
-demo: ## chat with SmolLM2, with a cache and without (ARGS='--prompt "…" --tokens 256')
+demo: ## chat with SmolLM2, with a cache and without; MODEL=toy tells stories (PROMPT= ARGS="--seed 7")
 	@$(call need,real)
-	@$(PY) notebooks/demo.py $(ARGS)
+	@$(PY) notebooks/demo.py $(if $(MODEL),--model "$(MODEL)") $(ARGS)
 
 .PHONY: notebooks
 notebooks: ## execute every notebook
@@ -106,6 +106,12 @@ check-problem: ## check all that one problem has: make check-problem unit.name
 	@$(named)
 	@$(call need)
 	@$(PY) -m tests.staff.authoring.check_problem "$(PROBLEM)"
+
+.PHONY: weights
+weights: ## train the toy models anew (half an hour; can be stopped and resumed) (ARGS="--into DIR")
+	@$(call full,tests/staff)
+	@$(call need,real)
+	@$(PY) -m tests.staff.weights $(ARGS)
 
 .PHONY: release
 release: ## build the student bundle, without answers

@@ -101,3 +101,9 @@ def test_grade_passes_its_variables_on():
     text = make(ROOT, "--dry-run", "grade", *arguments).stdout
     for option in ('--submission "a b"', "--unit ", "--problem ", '--seed "7"'):
         assert option in text
+
+
+def test_the_demo_is_smollm2_unless_a_model_is_named():
+    assert make(ROOT, "--dry-run", "demo").stdout.rstrip().endswith("notebooks/demo.py")
+    text = make(ROOT, "--dry-run", "demo", "MODEL=toy", "ARGS=--seed 7").stdout
+    assert '--model "toy" --seed 7' in text

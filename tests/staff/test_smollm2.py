@@ -4,12 +4,9 @@ Skipped without the model (`make model`) or without transformers and accelerate 
 """
 
 import json
-import os
 import re
-import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,7 +16,6 @@ from solutions.attention.generate import generate
 from solutions.attention.grouped_query import grouped_query_attention
 from solutions.attention.kv_cache import KVCache
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 QUESTIONS = [
     "Why is the sky blue?",
     "Write a haiku about a slow computer.",
@@ -200,36 +196,6 @@ def test_the_chat_template_is_that_of_the_model(tokenizer, gguf_fields):
     second = template.render(messages=turns, add_generation_prompt=True)
     assert tokens == tokenizer.encode(second)
     assert tokenizer.decode(tokens, False) == second
-
-
-# The demo
-
-
-def demo(*arguments, **environment):
-    command = [sys.executable, "notebooks/demo.py", *arguments]
-    return subprocess.run(
-        command,
-        cwd=REPOSITORY,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
-def test_the_demo_answers_and_compares(ours):
-    run = demo("--tokens", "8", "--samples", "2", PROMPT="What is the capital of France?")
-    assert run.returncode == 0, run.stderr
-    assert "SmolLM2: The capital of France is Paris." in run.stdout
-    assert "first token (TTFT)" in run.stdout and "with a KV cache" in run.stdout
-    assert "measured at 3 tokens" in run.stdout and "3 of them the same" in run.stdout
-
-
-def test_the_demo_without_the_model_is_one_line(tmp_path):
-    run = demo(FAST_INFERENCE_CACHE=str(tmp_path))
-    assert run.returncode == 1
-    assert "make model" in run.stderr and run.stderr.count("\n") == 1
 
 
 # Getting it

@@ -18,15 +18,16 @@ from .references import (
 from .world import Person, World
 
 # The rest of a sentence, of which `pick` has said the subject and the words that name the action.
-# The world changes when the full stop has been said, so a broken sentence changes nothing.
+# The world changes when the full stop has been said, so a broken sentence changes nothing (but
+# whom "she" means next: that is so once it is named).
 Rest = Callable[[World, Person], Process[None]]
 
 
 def act(world: World, person: Person) -> Process[None]:
     """went to the attic and met Tom ."""
+    world.last_subject = person
     rest = yield from pick(_possible(world, person), IMPOSSIBLE)
     yield from rest(world, person)
-    world.last_subject = person
 
 
 def _possible(world: World, person: Person) -> Iterator[tuple[float, str, Rest]]:

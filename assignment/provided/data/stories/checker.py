@@ -5,7 +5,7 @@ checker names its kind, does not believe it, and goes on with the next one. So a
 on what it remembers: who there is, who has what, what is where.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .choices import ANYTHING, Choice, Garbled
@@ -20,7 +20,6 @@ KINDS = {
     "form": "not a sentence of the grammar, or not in this place",
     "unfinished": "the text ends before the story does",
 }
-_SENTENCE_ENDS = (".", "?")
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Violation:
 
     kind: one of KINDS.
     word: where the text stops being right, as an index into words_of(text).
-    sentence: its text, up to its full stop or question mark.
+    sentence: its text, up to its full stop or the line break; a question with its answer.
     expected: some of the phrases that could stand at `word`, the most probable first.
     """
 
@@ -43,62 +42,86 @@ class Violation:
 
 
 def violations(text: str) -> list[Violation]:
-    """Everything that is wrong with `text`, at most one violation a sentence; empty for a story."""
+    """Everything that is wrong with `text`, at most one violation a sentence, and at last whether
+    it is unfinished; empty for a story."""
     words = [*words_of(text), END]
     found: list[Violation] = []
     process = story()
     choice = next(process)
     start = at = 0  # where the sentence begins; where the next phrase does
+    is_known = False  # whether a violation of this sentence has been found
     while True:
-        phrase = next((p for p in choice.phrases if _stands(p, words, at)), None)
+        phrase = _standing(choice.phrases, words, at)
+        if phrase is None:
+            if _is_cut_off(choice, words, at):
+                return [*found, _violation("unfinished", choice, words, start, at)]
+            if not is_known:
+                found.append(_violation(_kind(choice, words, at), choice, words, start, at))
+                is_known = True
+            phrase = _standing(choice.understood, words, at)
         if phrase is not None:
             at += len(phrase.split(" "))
-            if phrase == "\n" or words[at - 1] in _SENTENCE_ENDS:
-                start = at
             if phrase == END:
                 return found
             choice = process.send(phrase)
-            continue
-        if words[at] == END:
-            found.append(_violation("unfinished", choice, words, start, at))
-            return found
-        kind = _kind(choice, words, at)
-        found.append(_violation(kind, choice, words, start, at))
-        start = at = _next_sentence(words, at, stuck=at == start and words[at] == "\n")
-        choice = process.throw(Garbled())
+            if words[at - 1] == ".":
+                start, is_known = at, False
+        elif words[at] == "\n" and (at == start or words[at - 1] == "\n"):
+            at += 1  # a line too early; what it says may be right
+        else:
+            start = at = _end_of_sentence(words, at)
+            is_known = False
+            if not choice.phrases.keys() <= {"\n", END}:  # else it was one sentence too many
+                choice = process.throw(Garbled())
 
 
 def count_sentences(text: str) -> int:
-    """Sentences and questions of a text; an unfinished last one counts."""
-    words = words_of(text)
-    ends = sum(word in _SENTENCE_ENDS for word in words)
-    return ends + bool(words and words[-1] not in _SENTENCE_ENDS)
+    """Sentences of a text, a question with its answer as one; an unfinished last one counts."""
+    words = [*words_of(text), END]
+    count = at = 0
+    while words[at] != END:
+        while words[at] == "\n":
+            at += 1
+        at = _end_of_sentence(words, at)
+        count += 1
+    return count
 
 
-def _stands(phrase: str, words: Sequence[str], at: int) -> bool:
-    said = phrase.split(" ")
-    return list(words[at : at + len(said)]) == said
+def _standing(phrases: Iterable[str], words: Sequence[str], at: int) -> str | None:
+    """The one of the phrases that stands at `at`."""
+    for phrase in phrases:
+        said = phrase.split(" ")
+        if words[at : at + len(said)] == said:
+            return phrase
+    return None
+
+
+def _is_cut_off(choice: Choice, words: Sequence[str], at: int) -> bool:
+    """Whether the text ends here, or in the middle of a phrase."""
+    rest = len(words) - 1 - at
+    said = (phrase.split(" ") for phrase in choice.phrases)
+    return rest == 0 or any(rest < len(s) and s[:rest] == words[at:-1] for s in said)
 
 
 def _kind(choice: Choice, words: Sequence[str], at: int) -> str:
     for kind, phrases in choice.mistakes.items():
-        if phrases is ANYTHING or any(_stands(phrase, words, at) for phrase in phrases):
+        if phrases is ANYTHING or _standing(phrases, words, at):
             return kind
     return "form"
 
 
-def _next_sentence(words: Sequence[str], at: int, stuck: bool) -> int:
-    """Behind the full stop or question mark, or at the line break or END if one comes first."""
-    if stuck:
-        return at + 1
+def _end_of_sentence(words: Sequence[str], at: int) -> int:
+    """Behind the full stop, or at the line break or END if one comes first."""
     while words[at] not in ("\n", END):
         at += 1
-        if words[at - 1] in _SENTENCE_ENDS:
+        if words[at - 1] == ".":
             break
     return at
 
 
 def _violation(kind: str, choice: Choice, words: Sequence[str], start: int, at: int) -> Violation:
-    end = _next_sentence(words, at, stuck=False)
+    while words[start] == "\n":
+        start += 1
+    sentence = words[start : _end_of_sentence(words, max(start, at))]
     likeliest = sorted(choice.phrases, key=lambda phrase: -choice.phrases[phrase])
-    return Violation(kind, at, text_of(words[start:end]), tuple(likeliest[:3]))
+    return Violation(kind, at, text_of(sentence), tuple(likeliest[:3]))

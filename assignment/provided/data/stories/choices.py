@@ -7,7 +7,7 @@ and multiplies the probabilities; `checker` tells what is wrong with a text. A p
 remembers what was said (who has the lamp?) is a language model with exact probabilities.
 """
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -22,15 +22,18 @@ class Choice:
         phrases: phrase -> probability, summing to 1. A phrase is one or more words with blanks
             between; none begins with all of another, so a text shows which was taken.
         mistakes: kind of mistake -> phrases which, if said here instead, are that kind.
+        understood: phrases that cannot come here, but may be sent by a checker: the process knows
+            how to go on.
     """
 
     phrases: Mapping[str, float]
     mistakes: Mapping[str, Iterable[str]]
+    understood: Sequence[str] = ()
 
 
 class Garbled(Exception):
     """Thrown into a process by the checker: this sentence is not to be believed, and the text is
-    at its end now. The process goes on with the next one."""
+    behind it now. The process goes on with the next one."""
 
 
 Process = Generator[Choice, str, T]
@@ -55,14 +58,19 @@ def say(phrase: str, mistakes: Mapping[str, Iterable[str]] = NOTHING) -> Process
 def pick(
     options: Iterable[tuple[float, str, T]], mistakes: Mapping[str, Iterable[str]] = NOTHING
 ) -> Process[T]:
-    """One of (weight, phrase, value), with probability in proportion to its weight; its value."""
+    """One of (weight, phrase, value), with probability in proportion to its weight; its value.
+    With weight 0 it is only understood."""
     weights: dict[str, float] = {}
     values: dict[str, T] = {}
     for weight, phrase, value in options:
         weights[phrase] = weight
         values[phrase] = value
     total = sum(weights.values())
-    phrase = yield Choice({phrase: w / total for phrase, w in weights.items()}, mistakes)
+    phrase = yield Choice(
+        {phrase: w / total for phrase, w in weights.items() if w},
+        mistakes,
+        [phrase for phrase, w in weights.items() if not w],
+    )
     return values[phrase]
 
 

@@ -1,7 +1,7 @@
 """What happens in a story, one sentence an event."""
 
 from .actions import act
-from .choices import Process, pick, pick_evenly, say
+from .choices import NOTHING, Process, pick, pick_evenly, say
 from .lexicon import CONNECTIVES, FEELINGS, GOING, TOGETHER, WEATHER
 from .references import WRONG_PERSON, WRONG_PLACE, WRONG_PRONOUN, WRONG_THING, another_place
 from .world import Person, Thing, World
@@ -25,7 +25,7 @@ def event(world: World, number: int) -> Process[bool]:
         yield from _somebody_acts(world)
         return True
     ends = 0.0 if number < FEWEST else STORY_ENDS if number < MOST else 1.0
-    start = yield from pick(_starts(world, ends), WRONG_SUBJECT)
+    start = yield from pick(_starts(world, ends), WRONG_SUBJECT if ends < 1.0 else NOTHING)
     if start == "end":
         return False
     if start == "connective":
@@ -48,7 +48,7 @@ def _starts(world: World, ends: float) -> list[tuple[float, str, Person | str]]:
     ]
     connected = (1 - ends) * CONNECTED / len(CONNECTIVES)
     options += [(connected, word, "connective") for word in CONNECTIVES]
-    return [*options, (ends, "\n", "end")] if ends else options
+    return [*options, (ends, "\n", "end")]
 
 
 def _subjects(world: World) -> list[tuple[float, str, Person | str]]:
@@ -81,6 +81,7 @@ def _they_act(world: World) -> Process[None]:
     company = world.company
     options = [(2.0 / len(GOING), f"{verb} to the", "go") for verb in GOING]
     options += [(1.5 / len(TOGETHER), words, "do") for words in TOGETHER]
+    world.last_subject = None
     what = yield from pick([*options, (1.0, "were", "feel")], {"agreement": ("was",)})
     place = None
     if what == "go":
@@ -91,7 +92,6 @@ def _they_act(world: World) -> Process[None]:
     yield from say(".")
     for person in company if place else []:
         person.place = place
-    world.last_subject = None
 
 
 def _scenery(world: World) -> Process[None]:
@@ -102,9 +102,10 @@ def _scenery(world: World) -> Process[None]:
             options.append((0.6, thing.noun, thing))
             options.append((0.2, f"{thing.adjective} {thing.noun}", thing))
     options = [option for option in options if option[2] is not world.last_scenery]
+    world.last_subject = None
     what = yield from pick(options, WRONG_THING)
     if isinstance(what, Thing):
         yield from say("was still")
         yield from say(what.lies.phrase, WRONG_PLACE)
     yield from say(".")
-    world.last_subject, world.last_scenery = None, what
+    world.last_scenery = what

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from .choices import Process, pick, pick_evenly, say
+from .choices import NOTHING, Process, pick, pick_evenly, say
 from .lexicon import (
     GOODS,
     JOBS,
@@ -79,7 +79,8 @@ def inventory(world: World) -> Process[bool]:
     Returns:
         Whether the opening goes on. If not, "One morning ," has been said instead.
     """
-    start = yield from pick(_starts(world), WRONG_PERSON)
+    options = _starts(world)
+    start = yield from pick(options, WRONG_PERSON if len(options) > 1 else NOTHING)
     if start == "one":
         yield from pick_evenly(TIMES_OF_DAY)
         yield from say(",")
@@ -101,7 +102,7 @@ def _starts(world: World) -> list[tuple[float, str, Person | str]]:
     more.append((1.5, "There was", "there"))
     total = sum(weight for weight, _, _ in more) / (1 - ends)
     options = [(weight / total, words, start) for weight, words, start in more]
-    return [*options, (ends, "One", "one")] if ends else options
+    return [*options, (ends, "One", "one")]
 
 
 def _person(name: str, job: str | None = None) -> Person:

@@ -38,8 +38,7 @@ def another(number: int) -> Process[bool]:
         Whether there is another question.
     """
     more = 1.0 if number < FEWEST else ANOTHER if number < MOST else 0.0
-    options = [(more, "\n", True), (1.0 - more, END, False)]
-    return (yield from pick([option for option in options if option[0]]))
+    return (yield from pick([(more, "\n", True), (1.0 - more, END, False)]))
 
 
 UNKNOWN = {

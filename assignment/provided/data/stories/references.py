@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from .choices import Process, pick
-from .lexicon import COLOURS, GOODS, MEN, PREPOSITIONS, QUALITIES, THINGS, WOMEN, article
+from .lexicon import COLOURS, GOODS, JOBS, MEN, PREPOSITIONS, QUALITIES, THINGS, WOMEN, article
 from .world import PLACES, Person, Place, Thing, World
 
 NAMES = (*WOMEN, *MEN)
@@ -19,7 +19,9 @@ WRONG_PLACE = {
 WRONG_PLACE_NAME = {"fact": [place.name for place in PLACES]}
 WRONG_PRONOUN = {"agreement": ("she", "he", "they", "it", "She", "He", "They", "It")}
 WRONG_POSSESSIVE = {"agreement": ("her", "his", "their", "its")}
-WRONG_ARTICLE = {"agreement": ("a", "an")}
+WRONG_ARTICLE = {
+    "agreement": [f"{wrong} {word}" for wrong in ("a", "an") for word in (*JOBS, *ADJECTIVES)]
+}
 WRONG_GOODS = {"agreement": (*GOODS, *GOODS.values())}
 
 

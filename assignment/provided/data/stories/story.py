@@ -11,7 +11,6 @@ from .choices import Garbled, Process
 from .events import event
 from .opening import companion, hero, inventory, third_or_first_place, whereabouts
 from .questions import another, question
-from .text import END
 from .world import World
 
 
@@ -29,15 +28,15 @@ def story() -> Process[None]:
         events += 1
     questions, asked = 0, set()
     while questions == 0 or (yield from _heard(another, questions)):
-        yield from _heard(question, world, asked, guess=True)
+        yield from _heard(question, world, asked)
         questions += 1
 
 
 def _heard(part: Callable[..., Process], *arguments: object, guess: bool = False) -> Process:
     """`part`, whose sentence the checker may call garbled. What the story leaves no choice about is
-    then taken as said (but not its END). Where there was a choice, the sentence has not happened,
-    and the part begins again; with `guess` the first choice stands in, because without people in
-    places no story goes on.
+    then taken as said. Where there was a choice, the sentence has not happened, and the story goes
+    on behind it (True); with `guess` the first choice stands in, because without people in places
+    no story goes on.
     """
     process, phrase, garbled = part(*arguments), None, False
     while True:
@@ -51,7 +50,6 @@ def _heard(part: Callable[..., Process], *arguments: object, guess: bool = False
                 continue
             except Garbled:
                 garbled = True
-        if guess or (len(choice.phrases) == 1 and END not in choice.phrases):
-            phrase = next(iter(choice.phrases))
-        else:
-            process, phrase, garbled = part(*arguments), None, False
+        if not guess and len(choice.phrases) > 1:
+            return True
+        phrase = next(iter(choice.phrases))

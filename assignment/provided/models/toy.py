@@ -1,0 +1,29 @@
+"""The toy models: small Llamas that were trained on the stories, and know them well.
+
+    target   2 million parameters, 6 layers
+    draft    a tenth of that, 2 layers, for speculative decoding; trained by itself
+
+    model = load_toy("target")
+    tokenizer = load_tokenizer()          # of assignment.provided.data.tokenizer
+    tokenizer.decode(generate(…, [tokenizer.encode(BEGIN)], …)[0])
+
+Each has a card, weights/<name>.md: how it was trained, and what it can do.
+"""
+
+from pathlib import Path
+
+from .llama import Llama
+
+WEIGHTS = Path(__file__).with_name("weights")
+TOY_MODELS = ("target", "draft")
+
+
+def load_toy(name: str) -> Llama:
+    """A toy model, in float32 (the file has float16) and without gradients.
+
+    Raises:
+        ValueError: if there is no model of this name.
+    """
+    if name not in TOY_MODELS:
+        raise ValueError(f"name: expected one of {', '.join(TOY_MODELS)}, got {name!r}")
+    return Llama.load(WEIGHTS / f"{name}.safetensors").float().requires_grad_(False)
