@@ -6,11 +6,11 @@ It shares no code with the grammar, only its lists of words.
 
 import re
 from dataclasses import dataclass
-from itertools import takewhile
 
 from assignment.provided.data.stories import lexicon
 
 NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+HER = {"she": "her", "he": "his"}
 CONNECTIVE = re.compile(r"(Then|Soon|Later|Next|After that|Suddenly|One (\w+),) ")
 HER_RELATIONS = ("friend", "neighbour", "cousin", "sister", "daughter", "mother", "aunt")
 HIS_RELATIONS = ("friend", "neighbour", "cousin", "brother", "son", "father", "uncle")
@@ -30,9 +30,12 @@ class Somebody:
         assert (self.name in lexicon.WOMEN) != (self.name in lexicon.MEN)
         return "she" if self.name in lexicon.WOMEN else "he"
 
-    @property
-    def her(self) -> str:
-        return "her" if self.she == "she" else "his"
+    def has(self, number: str, goods: str) -> bool:
+        """Whether that is how many of their goods they have: one pear, two pears."""
+        return number == NUMBERS[self.count] and goods == self.counted(self.count)
+
+    def counted(self, count: int) -> str:
+        return self.goods if count > 1 else {"cherries": "cherry"}.get(self.goods, self.goods[:-1])
 
 
 @dataclass
@@ -49,10 +52,9 @@ class StoryReader:
         self.people: dict[str, Somebody] = {}
         self.things: dict[str, Something] = {}
         self.subject: Somebody | None = None  # whom "she" or "he" would mean
-        self.setting: list[str] = []
-        self.scenery = ""
+        self.setting, self.scenery = [], ""  # its places; what the last sentence with "The" was on
         sentences = story[:-1].split(". ")
-        begins = sum(1 for _ in takewhile(lambda said: not said.startswith("One "), sentences))
+        begins = [said.startswith("One ") for said in (*sentences, "One ")].index(True)
         for sentence in sentences[:begins]:
             self.read("opening", sentence)
         assert 2 <= len(self.people) <= 3 and 2 <= len(self.things) <= 4
@@ -83,10 +85,9 @@ class StoryReader:
 
     def who(self, word: str) -> Somebody:
         """Whom a name or pronoun means; the sentence is about them."""
-        if word.lower() in ("she", "he"):
-            assert self.subject and self.subject.she == word.lower(), f"{word}: who is that?"
-        else:
+        if word.lower() not in ("she", "he"):
             self.subject = self.people[word]
+        assert self.subject and word.lower() in (self.subject.she, self.subject.name.lower())
         return self.subject
 
     def here(self, preposition: str, place: str) -> str:
@@ -117,7 +118,7 @@ class StoryReader:
         if others:
             return whose == "their" and relation in ("friend", "neighbour", "cousin", "guest")
         relations = HER_RELATIONS if person.she == "she" else HIS_RELATIONS
-        return whose == first.her and relation in relations
+        return whose == HER[first.she] and relation in relations
 
     def is_somewhere(self, name, preposition, place, too):
         places = [person.place for person in self.people.values()]
@@ -183,22 +184,21 @@ class StoryReader:
         assert not person.wish and self.thing(adjective, noun).holder != person.name
         person.wish = noun
 
-    def finds(self, who, number, goods, count):
+    def finds(self, who, number, goods, count, goods_then):
         person, more = self.who(who), NUMBERS.index(number)
-        singular = {"cherries": "cherry"}.get(person.goods, person.goods[:-1])
-        assert person.goods and goods == (singular if more == 1 else person.goods)
+        assert 1 <= more <= 3 and person.count and goods == person.counted(more)
         person.count += more
-        return 1 <= more <= 3 and NUMBERS.index(count) == person.count
+        return person.has(count, goods_then)
 
-    def loses(self, who, number, whose, goods, count):
+    def loses(self, who, number, whose, goods, count, goods_then):
         person, fewer = self.who(who), NUMBERS.index(number)
-        assert person.goods == goods and whose == person.her
+        assert 1 <= fewer <= 3 and fewer < person.count
         person.count -= fewer
-        return 1 <= fewer <= 3 and NUMBERS.index(count) == person.count > 0
+        return (goods, whose) == (person.goods, HER[person.she]) and person.has(count, goods_then)
 
     def idles(self, who, what):
         person = self.who(who)
-        does = [habit.format(her=person.her) for habit in lexicon.HABITS]
+        does = [habit.format(her=HER[person.she]) for habit in lexicon.HABITS]
         return what in (*does, *(f"was {word}" for word in lexicon.FEELINGS))
 
     def they(self, what, place):
@@ -242,13 +242,12 @@ class StoryReader:
         return person.place == (instead_place or place)
 
     def wanted(self, name, she, noun):
-        person = self.people[name]
-        return (she, noun) == (person.she.capitalize(), person.wish)
+        return (she, noun) == (self.people[name].she.capitalize(), self.people[name].wish)
 
-    def how_many(self, goods, name, she, number):
+    def how_many(self, goods, name, she, number, goods_then):
         person = self.people[name]
         assert (goods, she) == (person.goods, person.she.capitalize())
-        return NUMBERS.index(number) == person.count
+        return person.has(number, goods_then)
 
     def what_was(self, name, she, article, job):
         person = self.people[name]
@@ -259,9 +258,9 @@ def agrees(article: str, word: str) -> bool:
     return article == ("an" if word[0] in "aeio" or word == "ugly" else "a")
 
 
-PLACE = r"(in|on|at) the (\w+)"
-THING = r"the (\w+ )?(\w+)"
+PLACE, THING = r"(in|on|at) the (\w+)", r"the (\w+ )?(\w+)"
 GOES = r"(?:went|walked|ran|hurried|rode|returned) to the (\w+)"
+LOSES = "(?:lost|sold|dropped|gave away)"
 PATTERNS = {  # a sentence of this form -> the method that judges it; the first form that fits
     "opening": {
         r"([A-Z]\w+) was (an?) (\w+)": "is_a",
@@ -280,21 +279,21 @@ PATTERNS = {  # a sentence of this form -> the method that judges it; the first 
         rf"(\w+) left {THING} {PLACE}": "leaves",
         rf"(\w+) still had {THING}": "still_has",
         rf"(\w+) gave (?:([A-Z]\w+) )?{THING}(?: to (\w+))?": "gives",
-        rf"(\w+) looked for {THING}, but (?:(\w+) had it|it was {PLACE})": "looks_for",
+        rf"(\w+) looked for {THING}, but (?:(\w+) had the \3|the \3 was {PLACE})": "looks_for",
         rf"(\w+) wanted {THING}": "wants",
-        r"(\w+) found (\w+) more (\w+) and then had (\w+)": "finds",
-        r"(\w+) (?:lost|sold|dropped|gave away) (\w+) of (\w+) (\w+) and then had (\w+)": "loses",
+        r"(\w+) found (\w+) more (\w+) and then had (\w+) (\w+)": "finds",
+        rf"(\w+) {LOSES} (\w+) of (\w+) (\w+) and then had (\w+) (\w+)": "loses",
         r"(\w+) (.*)": "idles",
     },
     "question": {
-        r"Who had the (\w+)\? (\w+) had it": "who_had",
-        rf"Where was the (\w+)\? It was {PLACE}": "where_was_it",
-        r"What colour was the (\w+)\? It was (\w+)": "what_colour",
+        r"Who had the (\w+)\? (\w+) had the \1": "who_had",
+        rf"Where was the (\w+)\? The \1 was {PLACE}": "where_was_it",
+        r"What colour was the (\w+)\? The \1 was (\w+)": "what_colour",
         rf"Where was (\w+)\? (\w+) was {PLACE}": "where_was",
         rf"Was (\w+) {PLACE}\? Yes, (\w+) was()()": "was_there",
         rf"Was (\w+) {PLACE}\? No, (\w+) was {PLACE}": "was_there",
         r"What did (\w+) want\? (\w+) wanted the (\w+)": "wanted",
-        r"How many (\w+) did (\w+) have\? (\w+) had (\w+)": "how_many",
+        r"How many (\w+) did (\w+) have\? (\w+) had (\w+) (\w+)": "how_many",
         r"What was (\w+)\? (\w+) was (an?) (\w+)": "what_was",
     },
 }

@@ -6,7 +6,8 @@
                   DelegatingCache one for tests
     Session       a batch of sequences in progress: ReplaySession recomputes, CachedSession caches
 
-SmolLM2, a real model of the Llama kind, is loaded by `assignment.provided.models.smollm2`.
+Trained models of the Llama kind: `toy` loads small ones that tell stories, `smollm2` a real one.
+`training` is the loop that trained the toys.
 """
 
 from .delegating_cache import DelegatingCache

@@ -22,11 +22,10 @@ from assignment.provided.data.stories import entropy, log_probability
 from assignment.provided.data.tokenizer import StoryTokenizer, load_tokenizer
 from assignment.provided.models import Llama
 from assignment.provided.models.toy import WEIGHTS
-from assignment.provided.models.training import packed_rows
 from tests.staff.weights import measure, ngram
 from tests.staff.weights.card import write_card
 from tests.staff.weights.measure import Figure
-from tests.staff.weights.recipe import RECIPES, ROW, STORIES, trained, training_documents
+from tests.staff.weights.recipe import RECIPES, STORIES, trained, training_documents
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 UNFINISHED = REPOSITORY / "build" / "weights"
@@ -47,10 +46,9 @@ def main(arguments: list[str]) -> int:
 
     console.print("telling the stories …")
     documents = training_documents()
-    rows = packed_rows(documents, ROW)
     models, figures = {}, {}
     for name, recipe in RECIPES.items():
-        model, losses = trained(recipe, rows, UNFINISHED)
+        model, losses = trained(recipe, documents, UNFINISHED)
         path = UNFINISHED / f"{name}.safetensors"
         model.half().save(path)
         models[name] = Llama.load(path).float()  # what is measured is what is kept
@@ -60,7 +58,6 @@ def main(arguments: list[str]) -> int:
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "file_bytes": path.stat().st_size,
             "training_stories": STORIES,
-            "row": ROW,
             "loss_every": LOSS_EVERY,
             "losses": _means(losses, LOSS_EVERY),
         }

@@ -77,7 +77,6 @@ def _table(heading: str, rows: list[tuple[str, str]]) -> str:
 
 def _sizes(figures: dict) -> list[tuple[str, str]]:
     config, recipe = figures["config"], figures["recipe"]
-    tokens = recipe["steps"] * recipe["rows_per_step"] * figures["row"]
     return [
         ("parameters", f"{figures['parameters']:,}"),
         ("file", f"{figures['file_bytes']:,} bytes, float16"),
@@ -92,10 +91,9 @@ def _sizes(figures: dict) -> list[tuple[str, str]]:
         ("vocabulary", f"{config['vocab_size']}, embedding and head tied"),
         (
             "training",
-            f"{recipe['steps']:,} steps of {recipe['rows_per_step']} rows of {figures['row']} "
-            f"tokens, {tokens / 1e6:.1f} million in all",
+            f"{recipe['steps']:,} steps of {recipe['stories_per_step']} stories, "
+            f"{figures['training_stories']:,} different ones of the train split",
         ),
-        ("data", f"{figures['training_stories']:,} stories of the train split"),
         ("peak learning rate, seed", f"{recipe['learning_rate']}, {recipe['seed']}"),
     ]
 

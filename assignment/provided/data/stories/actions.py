@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from .choices import Process, pick, pick_evenly, say
-from .lexicon import FEELINGS, GOING, GOODS, HABITS, LOSING, NUMBERS, TAKING
+from .lexicon import FEELINGS, GOING, HABITS, LOSING, NUMBERS, TAKING, counted
 from .references import (
     WRONG_GOODS,
     WRONG_PERSON,
     WRONG_PLACE,
     WRONG_POSSESSIVE,
+    WRONG_THING,
     another_place,
     one_of,
     the_thing,
@@ -55,9 +56,9 @@ def _possible(world: World, person: Person) -> Iterator[tuple[float, str, Rest]]
         for fewer in range(1, min(3, person.count - 1) + 1):
             for verb in LOSING:
                 yield 0.5 / len(LOSING), f"{verb} {NUMBERS[fewer]} of", partial(_loses, fewer=fewer)
-    yield 0.8, "was", _feels
+    yield 0.4, "was", _feels
     for habit in HABITS:
-        yield 1.0 / len(HABITS), habit.format(her=person.her), _stops
+        yield 0.6 / len(HABITS), habit.format(her=person.her), _stops
 
 
 IMPOSSIBLE = {
@@ -126,14 +127,16 @@ def _gives(world: World, person: Person, receiver: Person | None = None) -> Proc
 
 
 def _looks_for(world: World, person: Person) -> Process[None]:
-    """looked for the … kite , but it was in the attic .   kite , but Tom had it ."""
+    """looked for the … kite , but the kite was in the attic .   kite , but Tom had the kite ."""
     thing = yield from the_thing(world.elsewhere(person))
     yield from say(", but")
     if thing.holder:
-        yield from say(thing.holder.name, {"fact": ("it", *WRONG_PERSON["fact"])})
-        yield from say("had it")
+        yield from say(thing.holder.name, {"fact": ("the", *WRONG_PERSON["fact"])})
+        yield from say("had the")
+        yield from say(thing.noun, WRONG_THING)
     else:
-        yield from say("it", WRONG_PERSON)
+        yield from say("the", WRONG_PERSON)
+        yield from say(thing.noun, WRONG_THING)
         yield from say("was")
         yield from say(thing.lies.phrase, WRONG_PLACE)
     yield from say(".")
@@ -147,13 +150,13 @@ def _wants(world: World, person: Person) -> Process[None]:
 
 
 def _finds(world: World, person: Person, more: int) -> Process[None]:
-    """found two more … pears and then had five ."""
-    yield from say(GOODS[person.goods] if more == 1 else person.goods, WRONG_GOODS)
+    """found two more … pears and then had five pears ."""
+    yield from say(counted(person.goods, more), WRONG_GOODS)
     yield from _then_has(person, person.count + more)
 
 
 def _loses(world: World, person: Person, fewer: int) -> Process[None]:
-    """lost two of … her pears and then had one ."""
+    """lost two of … her pears and then had one pear ."""
     yield from say(person.her, WRONG_POSSESSIVE)
     yield from say(person.goods, WRONG_GOODS)
     yield from _then_has(person, person.count - fewer)
@@ -162,6 +165,7 @@ def _loses(world: World, person: Person, fewer: int) -> Process[None]:
 def _then_has(person: Person, count: int) -> Process[None]:
     yield from say("and then had")
     yield from say(NUMBERS[count], {"fact": NUMBERS})
+    yield from say(counted(person.goods, count), WRONG_GOODS)
     yield from say(".")
     person.count = count
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from .choices import ANYTHING, Process, pick, say
-from .lexicon import COLOURS, NUMBERS, article
+from .lexicon import COLOURS, NUMBERS, article, counted
 from .references import WRONG_PRONOUN
 from .text import END
 from .world import Person, Thing, World
@@ -19,7 +19,7 @@ Question = tuple[float, str, Callable[[], Process[None]]]
 
 
 def question(world: World, asked: set[str]) -> Process[None]:
-    """Who had the kite ? Mara had it .   No question is asked twice; `asked` is added to."""
+    """Who had the kite ? Mara had the kite .   No question is asked twice; `asked` is added to."""
     options = [option for option in _questions(world) if option[1] not in asked]
     words = {words: answer for _, words, answer in options}
     chosen = yield from pick(((weight, words, words) for weight, words, _ in options), UNKNOWN)
@@ -54,7 +54,7 @@ def _questions(world: World) -> Iterator[Question]:
             yield (
                 0.7,
                 f"What colour was the {thing.noun}",
-                partial(_say, f"It was {thing.adjective}"),
+                partial(_say, f"The {thing.noun} was {thing.adjective}"),
             )
     for person in world.people:
         she = person.she.capitalize()
@@ -65,7 +65,7 @@ def _questions(world: World) -> Iterator[Question]:
             words = f"{she} wanted the {person.wish.noun}"
             yield 2.0, f"What did {person.name} want", partial(_say, words)
         if person.goods:
-            words = f"{she} had {NUMBERS[person.count]}"
+            words = f"{she} had {NUMBERS[person.count]} {counted(person.goods, person.count)}"
             yield 2.0, f"How many {person.goods} did {person.name} have", partial(_say, words)
         if person.job:
             words = f"{she} was {article(person.job)} {person.job}"
@@ -78,11 +78,11 @@ def _say(words: str) -> Process[None]:
 
 
 def _who_had(thing: Thing) -> Process[None]:
-    return _say(f"{thing.holder.name} had it" if thing.holder else "Nobody had it")
+    return _say(f"{thing.holder.name if thing.holder else 'Nobody'} had the {thing.noun}")
 
 
 def _where_was_it(thing: Thing) -> Process[None]:
-    return _say(f"It was {thing.place.phrase}")
+    return _say(f"The {thing.noun} was {thing.place.phrase}")
 
 
 def _was_there(person: Person, place) -> Process[None]:

@@ -2,7 +2,7 @@
 
 Mara was a baker. Tom was her brother. Mara was in the kitchen. Tom was in the garden. …
 One morning, she went to the garden and met Tom. …
-Who had the kite? Tom had it.
+Who had the kite? Tom had the kite.
 """
 
 from collections.abc import Callable

@@ -1,15 +1,4 @@
-"""A training loop for small models on a CPU, and what a language model needs around it.
-
-    packed_rows      documents -> rows of equal length, each starting with a new document
-    batch_of         the rows of one step
-    next_token_loss  what a language model is trained on
-    optimizers       Muon for the matrices, AdamW for the rest
-    train            the loop; it can be stopped and resumed at any time
-    progress         a progress bar for it
-
-A loss is a function of the step's number: it picks its batch by `batch_of` and keeps no count of
-its own. A run that was resumed therefore ends with exactly the weights of one that was not.
-"""
+"""The training loop, which can be stopped and resumed at any time."""
 
 import hashlib
 import os
@@ -18,105 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
-from torch.optim import AdamW, Muon, Optimizer
+from torch.optim import Optimizer
 
 CLIP_NORM = 1.0  # gradients of a larger norm, over all parameters, are scaled down to it
-
-
-def packed_rows(documents: Sequence[Sequence[int]], length: int) -> Int[Tensor, "R length"]:
-    """Lay documents one behind another into rows of `length` tokens.
-
-    Every row starts with a new document. The document that runs over a row's end is cut there and
-    its rest dropped, so that no row starts in the middle of a document: the model always sees what
-    it is to continue. A last row that the documents do not fill is dropped.
-
-    Raises:
-        ValueError: if the documents do not fill one row.
-    """
-    rows, row = [], []
-    for document in documents:
-        row.extend(document)
-        if len(row) >= length:
-            rows.append(row[:length])
-            row = []
-    if not rows:
-        raise ValueError(f"documents: their {len(row)} tokens do not fill a row of {length}")
-    return torch.tensor(rows)
-
-
-def batch_of(
-    rows: Int[Tensor, "R T"], step: int, batch_size: int, seed: int
-) -> Int[Tensor, "batch_size T"]:
-    """The rows of step 0, 1, …: all rows once in a random order, then all in another order, ….
-
-    A pure function of its arguments. A batch may hold the end of one order and the start of the
-    next, so that no row is left out.
-    """
-    count = rows.shape[0]
-    first = step * batch_size
-    epochs = range(first // count, (first + batch_size - 1) // count + 1)
-    order = torch.cat([_shuffled(count, seed, epoch) for epoch in epochs])
-    start = first - epochs[0] * count
-    return rows[order[start : start + batch_size]]
-
-
-def next_token_loss(
-    logits: Float[Tensor, "B T V"],
-    tokens: Int[Tensor, "B T"],
-    real: Bool[Tensor, "B T"] | None = None,
-) -> Float[Tensor, ""]:
-    """Mean of −log p(token t + 1 | tokens 0 … t), in nats a token.
-
-    Args:
-        logits: what the model returns for `tokens`; the last column predicts nothing we know.
-        tokens: the tokens that it was given, which are also the answers, one place further on.
-        real: False where `tokens` is padding, which counts neither in the sum nor in the number.
-            Default: every token is real.
-
-    Raises:
-        ValueError: if the shapes do not fit, or if there is no token to predict.
-    """
-    if logits.dim() != 3 or logits.shape[:2] != tokens.shape:
-        raise ValueError(
-            f"logits: expected [B, T, V] for tokens {list(tokens.shape)}, got {list(logits.shape)}"
-        )
-    predicted, answers = logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()
-    if real is not None:
-        counted = real[:, 1:].flatten()
-        predicted, answers = predicted[counted], answers[counted]
-    if not len(answers):
-        raise ValueError(f"tokens: no token to predict in {list(tokens.shape)}")
-    return F.cross_entropy(predicted, answers)
-
-
-def optimizers(model: nn.Module, learning_rate: float) -> list[Optimizer]:
-    """Muon for the matrices of linear layers; AdamW for embeddings, norms and an untied `head`.
-
-    Muon's updates are scaled to the size of AdamW's, so one learning rate does for both. Only the
-    matrices decay. Parameters that need no gradient are left out.
-
-    Sources: Muon, https://kellerjordan.github.io/posts/muon/; its scale,
-    https://arxiv.org/abs/2502.16982.
-    """
-    matrices = [
-        layer.weight
-        for name, layer in model.named_modules()
-        if isinstance(layer, nn.Linear) and name != "head" and layer.weight.requires_grad
-    ]
-    taken = {id(matrix) for matrix in matrices}
-    others = [p for p in model.parameters() if p.requires_grad and id(p) not in taken]
-    # Groups, because a bare list must not be empty.
-    return [
-        Muon(
-            [{"params": matrices}], learning_rate, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"
-        ),
-        AdamW([{"params": others}], learning_rate, betas=(0.9, 0.95), weight_decay=0.0),
-    ]
 
 
 def train(
@@ -196,11 +92,6 @@ def progress(steps: int, title: str = "training") -> Iterator[Callable[[int, flo
     with Progress(*columns, console=console) as bar:
         task = bar.add_task(title, total=steps, loss=float("nan"))
         yield lambda step, loss: bar.update(task, completed=step + 1, loss=loss)
-
-
-def _shuffled(count: int, seed: int, epoch: int) -> Int[Tensor, "count"]:
-    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
-    return torch.randperm(count, generator=generator)
 
 
 def _update(
