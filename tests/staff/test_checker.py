@@ -116,8 +116,10 @@ def test_an_impossible_sentence_is_found_and_not_believed(kind):
         assert found(later) == [(kind, sentence), second]
 
 
-def test_what_a_story_leaves_no_choice_about_is_taken_as_said():
-    # he goes to the hall, though nobody is there; she gives the lamp, and only Nina can have it
+def test_what_of_a_wrong_sentence_is_taken_as_said():
+    # whom "she" means next; and what was left no choice about: he goes, she gives, to Nina
+    took = "Nina took the kite."
+    assert found(changed((BEFORE, f"{took} She yawned. {BEFORE}"))) == [("fact", took)]
     went = "Tom went to the hall and met Nina."
     text = changed((BEFORE, f"{went} {BEFORE}"), ("He was in the garden", "He was in the hall"))
     assert found(text) == [("fact", went)]
@@ -137,7 +139,6 @@ MISTAKES = [
     ("agreement", "left the lamp in", "left the lamp on"),
     ("agreement", "She left the lamp", "He left the lamp"),
     ("agreement", "? He was in", "? She was in"),
-    ("fact", "Mara looked for", "Vera looked for"),
     ("fact", "met Tom", "met Nina"),
     ("fact", "but the kite was in the attic", "but the kite was in the hall"),
     ("fact", "had five pears", "had six pears"),
@@ -157,7 +158,6 @@ MISTAKES = [
     ("form", "a baker", "a wizard"),
     ("form", "kitchen, too", "kitchen"),
     ("form", "garden. Nina", "garden, too. Nina"),
-    ("form", "They laughed", "They laughs"),
     ("form", "Who had the kite", "Who was the kite"),
     ("form", "Who had the kite? Nobody", "Nobody"),
     ("form", "\nWho", " Who"),

@@ -14,6 +14,7 @@ from torch import Tensor
 from assignment.provided.data import stories
 from assignment.provided.data.tokenizer import StoryTokenizer
 from assignment.provided.models import CachedSession, Llama
+from assignment.provided.models.training import padded
 from solutions.attention.generate import generate, next_token_probs
 from solutions.attention.grouped_query import grouped_query_attention
 from solutions.attention.kv_cache import KVCache
@@ -58,8 +59,7 @@ def logits_of(model: Llama, documents: Sequence[list[int]]) -> list[Tensor]:
     found = []
     for start in range(0, len(documents), TOGETHER):
         batch = documents[start : start + TOGETHER]
-        width = max(map(len, batch))
-        rows = torch.tensor([document + [0] * (width - len(document)) for document in batch])
+        rows, _ = padded(batch)
         for row, document in zip(model(rows), batch, strict=True):
             found.append(row[: len(document) - 1])
     return found
