@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from assignment.provided.data.corpus import story_texts
+from assignment.provided.data.exact import ExactModel
 from assignment.provided.data.tokenizer import load_tokenizer
 from assignment.provided.models import Llama, LlamaConfig
 from assignment.provided.models.training import (
@@ -18,7 +21,7 @@ from assignment.provided.models.training import (
     train,
 )
 
-STORIES = 40_000  # of the training split
+STORIES = 36_000  # of the training split
 VOCABULARY = 647
 
 
@@ -30,13 +33,14 @@ class Recipe:
     config: LlamaConfig
     steps: int
     learning_rate: float
+    from_law: bool  # learns the exact law of each next word, not the word that happened to come
     stories_per_step: int = 8
     warm_up: int = 50
     seed: int = 1
 
 
-# The draft is worth less than it could be: it is one layer, and sees a seventh of the stories. A
-# better one would guess so well that there is little to learn from its misses.
+# The law has no chance in it: the target learns from it in half the steps. The draft has one layer,
+# and sees a sixth of the stories: a better one would hardly ever be wrong.
 RECIPES = {
     "target": Recipe(
         "target",
@@ -49,8 +53,10 @@ RECIPES = {
             head_dim=32,
             d_ff=352,
         ),
-        steps=4800,
-        learning_rate=2.5e-3,
+        steps=3000,
+        learning_rate=3e-3,
+        from_law=True,
+        stories_per_step=12,
     ),
     "draft": Recipe(
         "draft",
@@ -59,6 +65,7 @@ RECIPES = {
         ),
         steps=700,
         learning_rate=5e-3,
+        from_law=False,
     ),
 }
 
@@ -76,10 +83,16 @@ def trained(
     continued from `folder`."""
     model = Llama(recipe.config, seed=recipe.seed)
     batches = Batches(documents, recipe.stories_per_step, recipe.seed)
+    exact = ExactModel(load_tokenizer())
 
     def loss(step: int) -> Tensor:
         tokens, real = batches(step)
-        return next_token_loss(model(tokens), tokens, real)
+        logits = model(tokens)
+        if not recipe.from_law:
+            return next_token_loss(logits, tokens, real)
+        laws = [exact(row[mask].tolist()) for row, mask in zip(tokens, real, strict=True)]
+        predicted = [row[: len(law)] for row, law in zip(logits, laws, strict=True)]
+        return F.cross_entropy(torch.cat(predicted), torch.cat(laws))
 
     with progress(recipe.steps, recipe.name) as on_step:
         losses = train(
