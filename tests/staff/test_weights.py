@@ -52,6 +52,7 @@ def test_a_model_is_what_its_recipe_and_its_card_say(name, models, tokenizer):
     settings = asdict(recipe.RECIPES[name])
     assert figures["config"] == settings.pop("config") == asdict(model.config)
     assert figures["recipe"] == settings, "the recipe changed: run `make weights`"
+    assert settings["steps"] * settings["stories_per_step"] <= figures["training_stories"]
     assert model.config.vocab_size == tokenizer.vocab_size
     assert model.config.num_kv_heads < model.config.num_heads
     assert figures["parameters"] == sum(p.numel() for p in model.parameters())

@@ -91,8 +91,12 @@ def _sizes(figures: dict) -> list[tuple[str, str]]:
         ("vocabulary", f"{config['vocab_size']}, embedding and head tied"),
         (
             "training",
-            f"{recipe['steps']:,} steps of {recipe['stories_per_step']} stories, "
-            f"{figures['training_stories']:,} different ones of the train split",
+            f"{recipe['steps']:,} steps of {recipe['stories_per_step']} stories"
+            " of the train split, each seen once",
+        ),
+        (
+            "learned from",
+            "the exact law of every next word" if recipe["from_law"] else "the stories' words",
         ),
         ("peak learning rate, seed", f"{recipe['learning_rate']}, {recipe['seed']}"),
     ]
