@@ -1,7 +1,7 @@
 """The toy models: small Llamas that were trained on the stories, and know them well.
 
     target   2 million parameters, 6 layers
-    draft    a tenth of that, 2 layers, for speculative decoding; trained by itself
+    draft    a tenth of that, 1 layer, for speculative decoding; it never saw the target
 
     model = load_toy("target")
     tokenizer = load_tokenizer()          # of assignment.provided.data.tokenizer
