@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
+from .choices import Choice
 from .story import story
 from .text import END, text_of, words_of
 
@@ -33,27 +34,23 @@ def next_word_laws(words: Sequence[str]) -> Iterator[Mapping[str, float]]:
     """For each word of a story, and once more after the last unless that is END: the law of the
     next word given those before it. Stops early after a word whose probability is 0."""
     process = story()
-    choice = next(process)
-    open_phrases = {tuple(phrase.split(" ")): p for phrase, p in choice.phrases.items()}
-    depth = 0
+    possible, depth = _in_words(next(process)), 0  # the phrases that fit, and their words so far
     for word in [*words, None]:
         law: dict[str, float] = {}
-        for phrase, p in open_phrases.items():
+        for phrase, p in possible.items():
             law[phrase[depth]] = law.get(phrase[depth], 0.0) + p
         total = sum(law.values())
         yield {next_word: p / total for next_word, p in law.items()}
         if word not in law:
             return
-        open_phrases = {ph: p for ph, p in open_phrases.items() if ph[depth] == word}
+        possible = {phrase: p for phrase, p in possible.items() if phrase[depth] == word}
         depth += 1
-        (first, *_) = open_phrases
-        if len(open_phrases) == 1 and len(first) == depth:
+        (phrase, *others) = possible
+        if not others and len(phrase) == depth:
             try:
-                choice = process.send(" ".join(first))
+                possible, depth = _in_words(process.send(" ".join(phrase))), 0
             except StopIteration:
                 return
-            open_phrases = {tuple(phrase.split(" ")): p for phrase, p in choice.phrases.items()}
-            depth = 0
 
 
 def log_probability(text: str) -> float:
@@ -85,6 +82,10 @@ def entropy(text: str) -> float:
     if len(laws) < len(words) or words[-1] not in laws[-1]:
         raise ValueError(f"text: not a story of the grammar after {len(laws) - 1} words")
     return sum(-p * math.log(p) for law in laws for p in law.values() if p < 1.0)
+
+
+def _in_words(choice: Choice) -> dict[tuple[str, ...], float]:
+    return {tuple(phrase.split(" ")): p for phrase, p in choice.phrases.items()}
 
 
 def _draw(phrases: Mapping[str, float], uniform: float) -> str:
