@@ -8,6 +8,7 @@ SmolLM2 chats (`demo_chat`), the toy model tells stories and needs no download (
 """
 
 import argparse
+import math
 import os
 import sys
 import traceback
@@ -125,6 +126,10 @@ def main() -> int:
     most = KINDS[arguments.model].capacity // 2
     if not (0 < arguments.tokens <= most and arguments.samples > 0):
         parser.error(f"--tokens must be 1 to {most}, --samples at least 1")
+    if not (arguments.temperature is None or 0 <= arguments.temperature < math.inf):
+        parser.error(f"--temperature must be 0 or more, got {arguments.temperature}")
+    if not 0 <= arguments.seed < 2**63:
+        parser.error(f"--seed must be 0 to 2**63 - 1, got {arguments.seed}")
     try:
         demo(arguments, Console())
     except (ImportError, ModelNotAvailable, SubmissionError, TooLong) as error:

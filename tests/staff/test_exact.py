@@ -47,6 +47,12 @@ def test_its_perplexity_is_the_grammars(tokenizer):
 def test_what_is_not_a_whole_story_has_no_law(tokenizer):
     document = tokenizer.document(next(story_texts("test", 1)))
     exact = ExactModel(tokenizer)
-    for wrong in (document[:-1], document[1:], [*document, 5], document[:9] + document[10:]):
-        with pytest.raises(ValueError, match="document: not a story"):
+    begin, *words, end = document
+    no_stories = [[*document, 5], document[:9] + document[10:], [*document[:9], end]]
+    no_stories += [document[:-1], document[1:], [end, *words, begin], [begin, *words, begin]]
+    no_stories += [[begin, begin, *words], [begin, end, *words]]
+    with_a_blank = tokenizer.encode("x " + tokenizer.decode(document[1:2]))[-1]
+    no_stories.append([begin, with_a_blank, *words[1:], end])
+    for wrong in no_stories:
+        with pytest.raises(ValueError, match="document: not (a|the tokens of a) story"):
             exact(wrong)

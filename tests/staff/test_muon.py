@@ -30,6 +30,11 @@ def test_muon_gets_the_matrices_and_adamw_the_rest(tied):
         + ["layers.0.mlp_norm.weight", "layers.1.attention_norm.weight"]
         + ([] if tied else ["head.weight"])
     )
+    decay = [
+        {group["weight_decay"] for group in optimizer.param_groups}
+        for optimizer in optimizers(model, 0.01)
+    ]
+    assert decay == [{0.1}, {0.0}]
     assert sorted(names.values()) == ["layers.0.mlp.up_proj.weight", "layers.1.mlp_norm.weight"]
 
 

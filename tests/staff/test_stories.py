@@ -182,6 +182,13 @@ def test_before_the_end_there_is_one_law_more_and_behind_a_wrong_word_none():
     assert len(list(next_word_laws([*words[:20], "nonsense", *words[20:]]))) == 21
 
 
+def test_entropy_is_that_of_the_laws(texts):
+    for text in texts[:20]:
+        laws = list(next_word_laws([*words_of(text), END]))
+        expected = math.fsum(-p * math.log(p) for law in laws for p in law.values())
+        assert entropy(text) == pytest.approx(expected, rel=1e-12)
+
+
 def test_what_is_not_a_whole_story_is_impossible(texts):
     text = texts[3]
     words = words_of(text)

@@ -144,6 +144,10 @@ def test_told_stories_do_not_depend_on_the_batch(models, tokenizer, monkeypatch)
     together = measure.told(models["draft"], tokenizer, 6, seed=3)
     assert together == measure.told(models["draft"], tokenizer, 6, seed=3)
     assert together != measure.told(models["draft"], tokenizer, 6, seed=4)
+    colder = measure.told(models["draft"], tokenizer, 6, seed=3, temperature=1e-4)
+    assert all(document == colder[0] for document in colder)
+    monkeypatch.setattr(measure, "TOGETHER", 2)
+    assert together[:2] == measure.told(models["draft"], tokenizer, 6, seed=3)[:2]
     assert all(document[0] == tokenizer.begin for document in together)
     stops = [set(document) & tokenizer.stop_tokens for document in together]
     assert all(stops) or max(map(len, together)) == measure.LONGEST
@@ -154,7 +158,8 @@ def test_violations_are_counted_by_story_and_by_sentence():
     found = measure.violations_of([good, good, "Nonsense. More of it."])
     assert found.stories.mean == pytest.approx(1 / 3)
     assert found.kinds == {"form": 2, "unfinished": 1}
-    assert 0 < found.sentences.mean < 100
+    sentences = 2 * measure.stories.count_sentences(good) + 2
+    assert found.sentences.mean == pytest.approx(100 * 3 / sentences)
 
 
 def test_the_intervals_hold_what_they_promise():

@@ -41,6 +41,9 @@ class ExactModel:
             probabilities += law.values()
         law = torch.zeros(len(words), self.tokenizer.vocab_size)
         law[rows, ids] = torch.tensor(probabilities, dtype=torch.float32)
+        # The words are a story; are the tokens the usual ones for them, between BEGIN and END?
+        if document[0] != self.tokenizer.begin or not law[range(len(law)), document[1:]].all():
+            raise ValueError(f"document: not the tokens of a story: {document}")
         return law
 
     def _id(self, word: str, starts_line: bool) -> int:

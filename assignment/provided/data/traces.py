@@ -18,6 +18,10 @@ from functools import partial
 BLOCK_SIZE = 16  # tokens in a block of the KV cache, as in PagedAttention
 
 
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _check(fits: bool, name: str, expected: str, got: object) -> None:
     if not fits:
         raise ValueError(f"{name}: expected {expected}, got {got!r}")
@@ -44,8 +48,13 @@ class Request:
 
     def __post_init__(self):
         most = self.max_new_tokens
+        for name in ("id", "max_new_tokens", "output_length"):
+            value = getattr(self, name)
+            _check(_is_whole(value), name, "an integer", value)
+        _check(isinstance(self.arrival, int | float), "arrival", "seconds", self.arrival)
         _check(0 <= self.arrival < math.inf, "arrival", "seconds ≥ 0", self.arrival)
-        fits = isinstance(self.prompt, tuple) and min(self.prompt, default=-1) >= 0
+        fits = isinstance(self.prompt, tuple) and all(map(_is_whole, self.prompt))
+        fits = fits and min(self.prompt, default=-1) >= 0
         _check(fits, "prompt", "a tuple of at least one token id", self.prompt)
         _check(most >= 1, "max_new_tokens", "at least 1", most)
         fits = 1 <= self.output_length <= most
@@ -63,6 +72,8 @@ class Lengths:
     high: int
 
     def __post_init__(self):
+        fits = _is_whole(self.low) and _is_whole(self.high)
+        _check(fits, "low, high", "integers", (self.low, self.high))
         _check(1 <= self.low <= self.high, "low, high", "1 ≤ low ≤ high", (self.low, self.high))
         _check(self.low <= self.median <= self.high, "median", "low to high", self.median)
         _check(0 <= self.sigma < math.inf, "sigma", "a number ≥ 0", self.sigma)
@@ -109,6 +120,8 @@ def generate_trace(
     Raises:
         ValueError: if an argument is not as said above.
     """
+    for name, value in {"num_requests": num_requests, "vocab_size": vocab_size}.items():
+        _check(_is_whole(value), name, "an integer", value)
     _check(num_requests >= 1, "num_requests", "at least 1", num_requests)
     _check(rate > 0, "rate", "requests per second > 0", rate)
     _check(isinstance(seed, int) and seed >= 0, "seed", "an integer ≥ 0", seed)
@@ -205,7 +218,12 @@ def named_trace(name: str, vocab_size: int = 512) -> list[Request]:
     Raises:
         ValueError: if there is none of this name, or vocab_size is below 2.
     """
-    _check(name in NAMED_TRACES, "name", f"one of {', '.join(NAMED_TRACES)}", name)
+    _check(
+        isinstance(name, str) and name in NAMED_TRACES,
+        "name",
+        f"one of {', '.join(NAMED_TRACES)}",
+        name,
+    )
     return NAMED_TRACES[name].make(vocab_size=vocab_size)
 
 

@@ -1,4 +1,4 @@
-"""The toy models: small Llamas that were trained on the stories, and know them well.
+"""The toy models: small Llamas that were trained on the stories, and know them fairly well.
 
     target   2 million parameters, 6 layers
     draft    a tenth of that, 1 layer, for speculative decoding; it never saw the target

@@ -7,10 +7,12 @@ It can be stopped and called again: build/weights keeps what was trained, until 
 """
 
 import argparse
+import fcntl
 import json
 import math
 import shutil
 import sys
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
@@ -42,7 +44,32 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make weights", description=__doc__.split("\n")[0])
     parser.add_argument("--into", type=Path, default=WEIGHTS, help="the folder to write to")
     into = parser.parse_args(arguments).into
-    console = Console(stderr=True)
+    try:
+        old = _figures_in(into)
+    except (OSError, ValueError) as error:  # known now rather than after half an hour
+        parser.error(f"--into: cannot use {into}: {error}")
+    UNFINISHED.mkdir(parents=True, exist_ok=True)
+    with (UNFINISHED / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            parser.error("another make weights is at work in this repository")
+        _make(into, old, Console(stderr=True))
+    return 0
+
+
+def _figures_in(into: Path) -> dict[str, dict]:
+    """The figures that are there; `into` exists then, and can be written to."""
+    into.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=into).close()
+    paths = {name: into / f"{name}.json" for name in RECIPES}
+    return {
+        name: json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        for name, path in paths.items()
+    }
+
+
+def _make(into: Path, old: dict[str, dict], console: Console) -> None:
 
     console.print("telling the stories …")
     documents = training_documents()
@@ -68,9 +95,8 @@ def main(arguments: list[str]) -> int:
     for name, model in models.items():
         figures[name] |= common | _own_figures(model, tokenizer)
     figures["draft"] |= _as_draft(models["target"], models["draft"], tokenizer)
-    _compare(console, into, figures)
+    _compare(console, old, figures)
     _write(into, figures)
-    return 0
 
 
 def _means(losses: list[float], every: int) -> list[float]:
@@ -128,13 +154,11 @@ def _as_draft(target: Llama, draft: Llama, tokenizer: StoryTokenizer) -> dict:
     return {"acceptance_positions": POSITIONS, "acceptance": accepted}
 
 
-def _compare(console: Console, into: Path, figures: dict[str, dict]) -> None:
+def _compare(console: Console, old: dict[str, dict], figures: dict[str, dict]) -> None:
     """Show the figures, beside those that are there already."""
     table = Table("model", "figure", "here", "before", "ratio")
     for name, new in figures.items():
-        path = into / f"{name}.json"
-        old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        for label, here, before in _main_figures(new, old):
+        for label, here, before in _main_figures(new, old[name]):
             there = ("–", "–") if before is None else (f"{before:.4f}", f"{here / before:.3f}")
             table.add_row(name, label, f"{here:.4f}", *there)
     console.print(table)
@@ -154,12 +178,13 @@ def _look(figures: dict, keys: tuple[str, ...]) -> float | None:
 
 
 def _write(into: Path, figures: dict[str, dict]) -> None:
-    into.mkdir(parents=True, exist_ok=True)
     for name, of_one in figures.items():
-        shutil.move(UNFINISHED / f"{name}.safetensors", into / f"{name}.safetensors")
+        shutil.copyfile(UNFINISHED / f"{name}.safetensors", into / f"{name}.safetensors")
         text = json.dumps(of_one, indent=1, ensure_ascii=False)
         (into / f"{name}.json").write_text(text + "\n", encoding="utf-8")
         write_card(into, name, of_one)
+    for name in figures:  # only when all is written: what is stopped before can be called again
+        (UNFINISHED / f"{name}.safetensors").unlink()
         (UNFINISHED / f"{name}.pt").unlink()
 
 

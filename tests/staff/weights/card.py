@@ -60,7 +60,7 @@ def page(name: str, figures: dict) -> str:
     if "acceptance" in figures:
         parts += [
             "## As a draft for the target\n",
-            "The share of its tokens that the target accepts, Σ min(p, q), on average over",
+            "The share of its tokens that speculative sampling accepts, on average over",
             f"{figures['acceptance_positions']:,} places or more of stories that the target told",
             "at that temperature. (At 0, where both take their best token, of those told at 1.)\n",
             _table("temperature | accepted", _acceptance(figures)),
@@ -116,7 +116,7 @@ def _perplexities(figures: dict) -> list[tuple[str, str]]:
         ("this model", _interval(figures["perplexity"])),
         ("this model over the grammar", _interval(figures["perplexity_over_grammar"])),
         (
-            f"{figures['ngram_order']}-gram (Kneser–Ney), same data",
+            f"{figures['ngram_order']}-gram of {figures['training_stories']:,} stories",
             _interval(figures["ngram_perplexity"]),
         ),
     ]

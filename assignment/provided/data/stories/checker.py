@@ -82,8 +82,9 @@ def count_sentences(text: str) -> int:
     while words[at] != END:
         while words[at] == "\n":
             at += 1
-        at = _end_of_sentence(words, at)
-        count += 1
+        if words[at] != END:
+            at = _end_of_sentence(words, at)
+            count += 1
     return count
 
 

@@ -7,6 +7,7 @@ and multiplies the probabilities; `checker` tells what is wrong with a text. A p
 remembers what was said (who has the lamp?) is a language model with exact probabilities.
 """
 
+import math
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -65,7 +66,7 @@ def pick(
     for weight, phrase, value in options:
         weights[phrase] = weight
         values[phrase] = value
-    total = sum(weights.values())
+    total = math.fsum(weights.values())  # the same in every version of Python
     phrase = yield Choice(
         {phrase: w / total for phrase, w in weights.items() if w},
         mistakes,

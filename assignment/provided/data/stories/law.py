@@ -39,7 +39,7 @@ def next_word_laws(words: Sequence[str]) -> Iterator[Mapping[str, float]]:
         law: dict[str, float] = {}
         for phrase, p in possible.items():
             law[phrase[depth]] = law.get(phrase[depth], 0.0) + p
-        total = sum(law.values())
+        total = math.fsum(law.values())
         yield {next_word: p / total for next_word, p in law.items()}
         if word not in law:
             return
@@ -65,7 +65,7 @@ def log_probability(text: str) -> float:
     ]
     if len(probabilities) < len(words) or 0.0 in probabilities:
         return -math.inf
-    return sum(map(math.log, probabilities))
+    return math.fsum(map(math.log, probabilities))
 
 
 def entropy(text: str) -> float:
@@ -81,7 +81,7 @@ def entropy(text: str) -> float:
     laws = list(next_word_laws(words))
     if len(laws) < len(words) or words[-1] not in laws[-1]:
         raise ValueError(f"text: not a story of the grammar after {len(laws) - 1} words")
-    return sum(-p * math.log(p) for law in laws for p in law.values() if p < 1.0)
+    return math.fsum(-p * math.log(p) for law in laws for p in law.values() if p < 1.0)
 
 
 def _in_words(choice: Choice) -> dict[tuple[str, ...], float]:

@@ -37,6 +37,8 @@ class Batches:
         self._epoch, self._order = -1, []
 
     def __call__(self, step: int) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"]]:
+        if step < 0:
+            raise ValueError(f"step: expected 0 or more, got {step}")
         epoch, index = divmod(step, len(self.documents) // self.batch_size)
         if epoch != self._epoch:
             self._epoch, self._order = epoch, self._shuffled(epoch)
@@ -89,6 +91,8 @@ def next_token_loss(
             f"logits: expected [B, T, V] for tokens {list(tokens.shape)}, got {list(logits.shape)}"
         )
     predicted, answers = logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()
+    if real is not None and real.shape != tokens.shape:
+        raise ValueError(f"real: expected {list(tokens.shape)}, got {list(real.shape)}")
     if real is not None:
         counted = real[:, 1:].flatten()
         predicted, answers = predicted[counted], answers[counted]

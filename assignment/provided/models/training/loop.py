@@ -53,6 +53,8 @@ def train(
     """
     if not 0 <= warm_up < steps:
         raise ValueError(f"warm_up: expected 0 or more, and less than {steps} steps, got {warm_up}")
+    if save_every < 1:
+        raise ValueError(f"save_every: expected at least 1, got {save_every}")
     # Before a checkpoint is read, which holds the rates of its last step.
     peaks = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
     losses: list[float] = []
@@ -161,8 +163,14 @@ def _restore(
     """Load `path` into model and optimizers, if it exists; the losses of the steps it has done."""
     if not path.exists():
         return []
-    state = torch.load(path)
-    other = [key for key, value in training.items() if state["training"].get(key) != value]
+    try:
+        state = torch.load(path)
+        saved_training = state["training"]
+    except Exception as error:  # torch.load has no error of its own for a file that is not its
+        raise ValueError(
+            f"checkpoint: {path} cannot be read ({error}). Delete it to start over."
+        ) from error
+    other = [key for key, value in training.items() if saved_training.get(key) != value]
     if other:
         raise ValueError(
             f"checkpoint: {path} is of another training (it differs in: {', '.join(other)}). "

@@ -1,5 +1,4 @@
-"""Muon, an optimizer for matrices: of a momentum it keeps the directions and evens the lengths. A
-small model needs about half the steps that AdamW takes."""
+"""Muon, an optimizer for matrices: of a momentum it keeps the directions and evens the lengths."""
 
 from collections.abc import Iterable
 
@@ -36,7 +35,7 @@ class Muon(Optimizer):
     """update = 0.2 · √max(rows, columns) · U Vᵀ, where U S Vᵀ = momentum.
 
     The factor gives updates the size that AdamW's have, so that one learning rate does for both.
-    torch.optim.Muon does the same in bfloat16: 20 times slower on a CPU without such arithmetic.
+    torch.optim.Muon does the same in bfloat16: many times slower on a CPU without such arithmetic.
 
     Sources: https://kellerjordan.github.io/posts/muon/; the factor,
     https://arxiv.org/abs/2502.16982.
@@ -75,7 +74,7 @@ class Muon(Optimizer):
 
 def orthogonal(matrix: Float[Tensor, "M N"]) -> Float[Tensor, "M N"]:
     """About U Vᵀ of U S Vᵀ = matrix: five steps of Newton–Schulz bring the singular values that are
-    not tiny to between 0.7 and 1.2, which is near enough and costs no decomposition."""
+    not tiny to about 0.7 to 1.2, which is near enough and costs no decomposition."""
     wide = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
     x = wide / wide.norm().clamp(min=1e-7)
     for _ in range(5):
