@@ -76,15 +76,15 @@ def violations(text: str) -> list[Violation]:
 
 
 def count_sentences(text: str) -> int:
-    """Sentences of a text, a question with its answer as one; an unfinished last one counts."""
+    """Sentences of a text, a question with its answer as one; an unfinished last one counts,
+    and so does a line break with nothing behind it."""
     words = [*words_of(text), END]
     count = at = 0
     while words[at] != END:
         while words[at] == "\n":
             at += 1
-        if words[at] != END:
-            at = _end_of_sentence(words, at)
-            count += 1
+        at = _end_of_sentence(words, at)
+        count += 1
     return count
 
 
