@@ -288,6 +288,19 @@ def test_modules_of_any_dtype_and_with_buffers_can_be_saved(tmp_path):
     assert one() == one()
 
 
+@pytest.mark.parametrize("content", [b"", b"no checkpoint", None])
+def test_a_checkpoint_that_cannot_be_read_is_refused(tmp_path, content):
+    path = tmp_path / "run.pt"
+    if content is None:
+        torch.save({"something": "else"}, path)
+    else:
+        path.write_bytes(content)
+    with pytest.raises(
+        ValueError, match="checkpoint: .*run.pt cannot be read; is it one. Delete it"
+    ):
+        Run().train(path)
+
+
 # Progress
 
 

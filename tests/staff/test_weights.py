@@ -3,6 +3,7 @@
 Skipped without `tokenizers` (the extra `real`).
 """
 
+import fcntl
 import json
 import math
 from dataclasses import asdict, replace
@@ -208,6 +209,51 @@ def test_make_weights_from_nothing_to_cards(tmp_path, monkeypatch, capsys):
     assert make_weights.main(["--into", str(into)]) == 0  # the same again, figures beside the old
     assert {path.name: path.read_bytes() for path in into.iterdir()} == first
     assert "1.000" in capsys.readouterr().err
+
+
+def no_work(*arguments):
+    raise AssertionError("this should have been refused before any work")
+
+
+@pytest.mark.parametrize("spoil", ["a file", "no json", "another run"])
+def test_what_cannot_work_is_said_at_once(tmp_path, monkeypatch, capsys, spoil):
+    monkeypatch.setattr(make_weights, "UNFINISHED", tmp_path / "unfinished")
+    monkeypatch.setattr(make_weights, "_make", no_work)
+    into = tmp_path / "weights"
+    (tmp_path / "unfinished").mkdir()
+    with (tmp_path / "unfinished" / "lock").open("w") as lock:
+        if spoil == "a file":
+            into.write_text("")
+        elif spoil == "no json":
+            into.mkdir()
+            (into / "target.json").write_text("{")
+        else:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(SystemExit) as end:
+            make_weights.main(["--into", str(into)])
+    assert end.value.code == 2
+    expected = "another make weights" if spoil == "another run" else f"cannot use {into}"
+    assert expected in capsys.readouterr().err
+
+
+def test_what_was_trained_is_kept_until_all_is_written(tmp_path, monkeypatch):
+    unfinished, into = tmp_path / "unfinished", tmp_path / "weights"
+    for folder in (unfinished, into):
+        folder.mkdir()
+    kept = [unfinished / f"{name}.{kind}" for name in TOY_MODELS for kind in ("pt", "safetensors")]
+    for path in kept:
+        path.write_text(path.name)
+    monkeypatch.setattr(make_weights, "UNFINISHED", unfinished)
+    cards = iter([None, KeyboardInterrupt])
+
+    def stop_at_the_second(*arguments):
+        if error := next(cards):
+            raise error
+
+    monkeypatch.setattr(make_weights, "write_card", stop_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        make_weights._write(into, FIGURES)
+    assert all(path.exists() for path in kept)
 
 
 def test_the_baseline_is_trained_on_what_the_models_are(tokenizer):

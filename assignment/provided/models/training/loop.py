@@ -168,7 +168,7 @@ def _restore(
         saved_training = state["training"]
     except Exception as error:  # torch.load has no error of its own for a file that is not its
         raise ValueError(
-            f"checkpoint: {path} cannot be read ({error}). Delete it to start over."
+            f"checkpoint: {path} cannot be read; is it one? Delete it to start over."
         ) from error
     other = [key for key, value in training.items() if saved_training.get(key) != value]
     if other:
