@@ -101,6 +101,9 @@ def comparison(cached: Answer, uncached: Answer) -> Table:
     def row(name: str, show: Callable[[Answer], str], ratio: float) -> None:
         table.add_row(name, show(cached), show(uncached), f"{ratio:.1f} ×")
 
+    fed = len(cached.prompt) + len(cached.tokens) - 1  # the last token is never fed
+    refed = sum(len(cached.prompt) + i for i in range(len(cached.tokens)))
+    table.add_row("tokens through the model", f"{fed:,}", f"{refed:,}", f"{refed / fed:.1f} ×")
     speedup = uncached.each / cached.each
     row("first token (TTFT)", lambda answer: duration(answer.first), uncached.first / cached.first)
     row("each later token", lambda answer: duration(answer.each), speedup)

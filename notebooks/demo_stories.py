@@ -33,7 +33,8 @@ class Stories(Conversation):
         return self.answer(self.tokenizer.encode(BEGIN + text), sampling, show)
 
     def remark(self, answer: Answer) -> str:
-        return verdict(self.tokenizer.decode(answer.prompt + answer.tokens))
+        small = "So small a model spends most of a step on Python's own work, not on tokens.\n\n"
+        return small + verdict(self.tokenizer.decode(answer.prompt + answer.tokens))
 
 
 def verdict(story: str) -> str:

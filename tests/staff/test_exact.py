@@ -6,7 +6,7 @@ import torch
 pytest.importorskip("tokenizers")
 
 from assignment.provided.data.corpus import story_texts
-from assignment.provided.data.exact import ExactModel
+from assignment.provided.data.exact import ExactLaw
 from assignment.provided.data.stories import END, log_probability, next_word_laws, words_of
 from assignment.provided.data.tokenizer import load_tokenizer
 
@@ -17,7 +17,7 @@ def tokenizer():
 
 
 def test_the_law_of_the_next_token_is_that_of_the_word_it_adds(tokenizer):
-    exact = ExactModel(tokenizer)
+    exact = ExactLaw(tokenizer)
     for text in story_texts("test", 5):
         document = tokenizer.document(text)
         law = exact(document)
@@ -38,7 +38,7 @@ def test_the_law_of_the_next_token_is_that_of_the_word_it_adds(tokenizer):
 def test_its_perplexity_is_the_grammars(tokenizer):
     for text in story_texts("test", 20):
         document = tokenizer.document(text)
-        law = ExactModel(tokenizer)(document)
+        law = ExactLaw(tokenizer)(document)
         nats = law[torch.arange(len(law)), document[1:]].double().log().sum()
         assert float(nats) == pytest.approx(log_probability(text), rel=1e-5)
         assert law.sum(dim=1) == pytest.approx(1.0, abs=1e-5)
@@ -46,7 +46,7 @@ def test_its_perplexity_is_the_grammars(tokenizer):
 
 def test_what_is_not_a_whole_story_has_no_law(tokenizer):
     document = tokenizer.document(next(story_texts("test", 1)))
-    exact = ExactModel(tokenizer)
+    exact = ExactLaw(tokenizer)
     begin, *words, end = document
     no_stories = [[*document, 5], document[:9] + document[10:], [*document[:9], end]]
     no_stories += [document[:-1], document[1:], [end, *words, begin], [begin, *words, begin]]

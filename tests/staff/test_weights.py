@@ -84,6 +84,31 @@ def test_perplexity_is_the_cards_and_meets_the_bars(models, tokenizer):
     assert over["draft"].high * FIGURES["draft"]["grammar_perplexity"]["mean"] < baseline
 
 
+def test_questions_are_answered_as_the_cards_say(models, tokenizer):
+    documents = [tokenizer.document(text) for text in story_texts("test", STORIES)]
+    share = {n: measure.answered(model, tokenizer, documents) for n, model in models.items()}
+    for name, figure in share.items():
+        card_says = FIGURES[name]["answered"]
+        assert figure.low <= card_says["high"] and card_says["low"] <= figure.high
+    assert share["target"].low > share["draft"].high
+
+
+def test_an_answer_is_right_when_all_its_tokens_are(tokenizer, monkeypatch):
+    document = tokenizer.document("Ada was a cook.\nWho was Ada? She was a cook.\nWas Ada? Yes.")
+    perfect = torch.eye(tokenizer.vocab_size)[document[1:]]
+    asks = [t for t, token in enumerate(document) if token == tokenizer.encode("?")[0]]
+
+    def share(*wrong_places):
+        logits = perfect.clone()
+        logits[list(wrong_places)] = 0.0
+        monkeypatch.setattr(measure, "logits_of", lambda model, documents: [logits])
+        return measure.answered(None, tokenizer, [document]).mean
+
+    assert share() == share(0, asks[0] - 1) == share(len(document) - 2) == 1.0  # no answer there
+    assert share(asks[0]) == share(asks[0] + 4) == share(asks[1] + 1) == 0.5
+    assert share(asks[0], asks[1]) == 0.0
+
+
 def test_acceptance_is_the_cards_and_meets_the_bar(models, tokenizer):
     told = measure.told(models["target"], tokenizer, 40, seed=5)
     accepted = measure.acceptance(models["target"], models["draft"], told, 1.0)

@@ -12,7 +12,7 @@ from .stories import END, next_word_laws, text_of, words_of
 from .tokenizer import StoryTokenizer
 
 
-class ExactModel:
+class ExactLaw:
     """The law of the next token of a story.
 
     Args:
@@ -32,7 +32,10 @@ class ExactModel:
         words = [*words_of(self.tokenizer.decode(document)), END]
         laws = list(next_word_laws(words))
         if len(laws) < len(words) or words[-1] not in laws[-1] or len(document) != len(words) + 1:
-            raise ValueError(f"document: not a story: {self.tokenizer.decode(document)!r}")
+            raise ValueError(
+                "document: not a story of the grammar from BEGIN to END: "
+                f"{self.tokenizer.decode(document, skip_special_tokens=False)!r}"
+            )
         rows, ids, probabilities = [], [], []
         for row, law in enumerate(laws):
             starts_line = row == 0 or words[row - 1] == "\n"

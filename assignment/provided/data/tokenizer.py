@@ -36,7 +36,7 @@ class StoryTokenizer:
         except ImportError as error:
             raise ImportError(
                 f"the stories' tokenizer needs the package {error.name}: "
-                'install the extra, `pip install ".[real]"`'
+                "install the extra, `make setup EXTRAS=real`"
             ) from error
         self._tokenizer = Tokenizer.from_file(str(path))
         self.vocab_size = self._tokenizer.get_vocab_size()

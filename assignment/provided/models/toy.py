@@ -5,7 +5,7 @@
 
     model = load_toy("target")
     tokenizer = load_tokenizer()          # of assignment.provided.data.tokenizer
-    tokenizer.decode(generate(…, [tokenizer.encode(BEGIN)], …)[0])
+    tokenizer.decode(generate(…, [[tokenizer.begin]], …)[0])
 
 Each has a card, weights/<name>.md: how it was trained, and what it can do.
 """
@@ -19,7 +19,8 @@ TOY_MODELS = ("target", "draft")
 
 
 def load_toy(name: str) -> Llama:
-    """A toy model, in float32 (the file has float16) and without gradients.
+    """A toy model, in float32 (the file has float16) and without gradients; to train on, call
+    `requires_grad_()`.
 
     Raises:
         ValueError: if there is no model of this name.

@@ -54,7 +54,11 @@ def main(arguments: list[str]) -> int:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             parser.error("another make weights is at work in this repository")
-        _make(into, old, Console(stderr=True))
+        try:
+            _make(into, old, Console(stderr=True))
+        except KeyboardInterrupt:
+            print("stopped; build/weights keeps what was trained: call it again", file=sys.stderr)
+            return 130
     return 0
 
 
@@ -137,6 +141,7 @@ def _own_figures(model: Llama, tokenizer: StoryTokenizer) -> dict:
     return {
         "perplexity": asdict(measure.ratio(surprise, sizes).map(math.exp)),
         "perplexity_over_grammar": asdict(measure.ratio(excess, sizes).map(math.exp)),
+        "answered": asdict(measure.answered(model, tokenizer, documents)),
         "told_stories": TOLD_STORIES,
         "violations": asdict(measure.violations_of(told)),
         "samples": told[:2],

@@ -7,7 +7,6 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
-SMOOTH = 40  # steps that a point of the loss curve is the mean of
 # Text as text, and no date and random ids inside: the same figures give the same picture.
 STYLE = {"svg.fonttype": "none", "svg.hashsalt": "card", "font.size": 9}
 ABOUT = {
@@ -32,7 +31,7 @@ def _draw_losses(path: Path, figures: dict) -> None:
             ("the grammar's entropy", figures["entropy"]["mean"]),
         ):
             axes.axhline(nats, color="0.5", lw=0.8, ls="--")
-            axes.text(axes.get_xlim()[1], nats, label, ha="right", va="bottom", color="0.4")
+            axes.text(axes.get_xlim()[1], nats, label, ha="right", va="top", color="0.4")
         axes.set(xlabel="step", ylabel="loss, nats a token", ylim=(0.5, 3.0))
         axes.spines[["top", "right"]].set_visible(False)
         picture.savefig(path, metadata={"Date": None})
@@ -52,6 +51,8 @@ def page(name: str, figures: dict) -> str:
         "A token is a word, so nothing can beat the grammar's own perplexity, the exponential of",
         "its entropy rate.\n",
         _table("| perplexity", _perplexities(figures)),
+        "Of these stories' questions it answers right, taking its best token each time:",
+        f"{_interval(figures['answered'], percent=True)}.\n",
         "## What it tells by itself\n",
         f"{figures['told_stories']:,} stories told at temperature 1, read by the checker of",
         "`assignment.provided.data.stories`. The grammar's own stories break no rule.\n",

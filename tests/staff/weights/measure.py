@@ -113,6 +113,21 @@ def acceptance(
     return ratio(shares, places)
 
 
+def answered(model: Llama, tokenizer: StoryTokenizer, documents: Sequence[list[int]]) -> Figure:
+    """Share of the questions of stories whose answer is, at every token, what the model holds most
+    probable."""
+    (asks,), (new_line,) = tokenizer.encode("?"), tokenizer.encode("\n")
+    ends = {new_line, *tokenizer.stop_tokens}
+    right, asked = [], []
+    for logits, document in zip(logits_of(model, documents), documents, strict=True):
+        hits = (logits.argmax(-1) == torch.tensor(document[1:])).tolist()
+        starts = [t for t, token in enumerate(document) if token == asks]
+        stops = [next(t for t in range(s, len(document)) if document[t] in ends) for s in starts]
+        right.append(sum(all(hits[s : t - 1]) for s, t in zip(starts, stops, strict=True)))
+        asked.append(len(starts))
+    return ratio(right, asked)
+
+
 @dataclass(frozen=True)
 class Violations:
     """How many of the told stories break a rule, how many sentences in a hundred do, and how."""

@@ -43,9 +43,6 @@ Process = Generator[Choice, str, T]
 class _Anything:
     """As the phrases of a mistake: whatever is said."""
 
-    def __contains__(self, phrase: object) -> bool:
-        return True
-
 
 ANYTHING = _Anything()
 NOTHING: Mapping[str, Iterable[str]] = {}

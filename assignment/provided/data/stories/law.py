@@ -33,6 +33,8 @@ def sample(seed: int | str) -> str:
 def next_word_laws(words: Sequence[str]) -> Iterator[Mapping[str, float]]:
     """For each word of a story, and once more after the last unless that is END: the law of the
     next word given those before it. Stops early after a word whose probability is 0."""
+    if isinstance(words, str):
+        raise ValueError("words: expected words_of(text), got a text")
     process = story()
     possible, depth = _in_words(next(process)), 0  # the phrases that fit, and their words so far
     for word in [*words, None]:

@@ -84,7 +84,6 @@ SETTINGS = {
         "roof": "on",
     },
 }
-PLACES = tuple(place for places in SETTINGS.values() for place in places)
 PREPOSITIONS = ("in", "on", "at")
 
 COLOURS = ("black", "blue", "brown", "green", "grey", "pink", "purple", "red", "white", "yellow")

@@ -7,7 +7,7 @@ from .choices import ANYTHING, Process, pick, say
 from .lexicon import COLOURS, NUMBERS, article, counted
 from .references import WRONG_PRONOUN
 from .text import END
-from .world import Person, Thing, World
+from .world import Person, Place, Thing, World
 
 FEWEST, MOST = 2, 5  # questions of a story
 ANOTHER = 0.6  # how probably another one follows between these
@@ -21,11 +21,11 @@ Question = tuple[float, str, Callable[[], Process[None]]]
 def question(world: World, asked: set[str]) -> Process[None]:
     """Who had the kite ? Mara had the kite .   No question is asked twice; `asked` is added to."""
     options = [option for option in _questions(world) if option[1] not in asked]
-    words = {words: answer for _, words, answer in options}
+    answers = {words: answer for _, words, answer in options}
     chosen = yield from pick(((weight, words, words) for weight, words, _ in options), UNKNOWN)
     asked.add(chosen)
     yield from say("?")
-    yield from words[chosen]()
+    yield from answers[chosen]()
     yield from say(".", WRONG_ANSWER)
 
 
@@ -85,7 +85,7 @@ def _where_was_it(thing: Thing) -> Process[None]:
     return _say(f"The {thing.noun} was {thing.place.phrase}")
 
 
-def _was_there(person: Person, place) -> Process[None]:
+def _was_there(person: Person, place: Place) -> Process[None]:
     if person.place == place:
         return _say(f"Yes , {person.she} was")
     return _say(f"No , {person.she} was {person.place.phrase}")

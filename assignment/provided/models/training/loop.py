@@ -90,10 +90,10 @@ def progress(steps: int, title: str = "training") -> Iterator[Callable[[int, flo
         yield line
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    columns += (TextColumn("loss {task.fields[loss]:.3f}"), TimeRemainingColumn())
+    columns += (TextColumn("loss {task.fields[loss]}"), TimeRemainingColumn())
     with Progress(*columns, console=console) as bar:
-        task = bar.add_task(title, total=steps, loss=float("nan"))
-        yield lambda step, loss: bar.update(task, completed=step + 1, loss=loss)
+        task = bar.add_task(title, total=steps, loss="–")
+        yield lambda step, loss: bar.update(task, completed=step + 1, loss=f"{loss:.3f}")
 
 
 def _update(

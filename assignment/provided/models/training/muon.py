@@ -14,6 +14,9 @@ def optimizers(model: nn.Module, learning_rate: float) -> list[Optimizer]:
     Muon's updates are scaled to the size of AdamW's, so one learning rate does for both. Only the
     matrices decay. Parameters that need no gradient are left out.
 
+    Raises:
+        ValueError: if no parameter needs a gradient.
+
     Sources: Muon, https://kellerjordan.github.io/posts/muon/; its scale,
     https://arxiv.org/abs/2502.16982.
     """
@@ -22,6 +25,8 @@ def optimizers(model: nn.Module, learning_rate: float) -> list[Optimizer]:
         for name, layer in model.named_modules()
         if isinstance(layer, nn.Linear) and name != "head" and layer.weight.requires_grad
     ]
+    if not any(p.requires_grad for p in model.parameters()):
+        raise ValueError("model: none of its parameters needs a gradient; requires_grad_() first")
     taken = {id(matrix) for matrix in matrices}
     others = [p for p in model.parameters() if p.requires_grad and id(p) not in taken]
     # Groups, because a bare list must not be empty.
