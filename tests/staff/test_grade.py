@@ -166,6 +166,8 @@ def test_ctrl_c_leaves_no_process_and_blames_nobody(tree, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # a job in the background of a script ignores Ctrl-C, and its children inherit that
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     while len(_processes(mark)) < 3 and run.poll() is None:  # grader, zygote, a child
         time.sleep(0.1)
