@@ -95,9 +95,10 @@ def _make(into: Path, old: dict[str, dict], console: Console) -> None:
 
     console.print("measuring …")
     tokenizer = load_tokenizer()
-    common = _the_grammar(tokenizer, documents)
+    texts = list(story_texts("test", TEST_STORIES))
+    common = _the_grammar(tokenizer, documents, texts)
     for name, model in models.items():
-        figures[name] |= common | _own_figures(model, tokenizer)
+        figures[name] |= common | _own_figures(model, tokenizer, texts)
     figures["draft"] |= _as_draft(models["target"], models["draft"], tokenizer)
     _compare(console, old, figures)
     _write(into, figures)
@@ -108,16 +109,15 @@ def _means(losses: list[float], every: int) -> list[float]:
     return [round(sum(group) / len(group), 4) for group in groups]
 
 
-def _test_documents(tokenizer: StoryTokenizer) -> tuple[list[str], list[list[int]], list[int]]:
-    """Texts, token ids and how many of these are predicted."""
-    texts = list(story_texts("test", TEST_STORIES))
+def _in_tokens(tokenizer: StoryTokenizer, texts: list[str]) -> tuple[list[list[int]], list[int]]:
+    """The token ids of each text, and how many of these are predicted."""
     documents = [tokenizer.document(text) for text in texts]
-    return texts, documents, [len(document) - 1 for document in documents]
+    return documents, [len(document) - 1 for document in documents]
 
 
-def _the_grammar(tokenizer: StoryTokenizer, training: list[list[int]]) -> dict:
+def _the_grammar(tokenizer: StoryTokenizer, training: list[list[int]], texts: list[str]) -> dict:
     """What does not depend on a model: the entropy of the test stories, and the baseline."""
-    texts, documents, sizes = _test_documents(tokenizer)
+    documents, sizes = _in_tokens(tokenizer, texts)
     rate = measure.ratio([entropy(text) for text in texts], sizes)
     baseline = ngram.fit(training, NGRAM_ORDER, tokenizer.vocab_size)
     surprise = [-float(baseline.log_probabilities(document).sum()) for document in documents]
@@ -132,8 +132,8 @@ def _the_grammar(tokenizer: StoryTokenizer, training: list[list[int]]) -> dict:
     }
 
 
-def _own_figures(model: Llama, tokenizer: StoryTokenizer) -> dict:
-    texts, documents, sizes = _test_documents(tokenizer)
+def _own_figures(model: Llama, tokenizer: StoryTokenizer, texts: list[str]) -> dict:
+    documents, sizes = _in_tokens(tokenizer, texts)
     surprise = measure.nats(model, documents)
     # Story by story, as the grammar's own surprise: what the stories happen to be cancels out.
     excess = [ours + log_probability(text) for ours, text in zip(surprise, texts, strict=True)]
