@@ -22,6 +22,8 @@ class Run:
     seconds: float = 0.0
     versions: dict[str, str | None] = field(default_factory=dict)  # None: not installed
     options: str = ""  # what plain pytest needs to see the same tree: "--submission assignment"
+    notes: tuple[str, ...] = ()  # on the files handed in: what was left out, renamed, is missing
+    walls: dict[str, str] = field(default_factory=dict)  # name: "" if it stood, else why it did not
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,8 @@ def _run(run: Run) -> dict:
         "started": run.started,
         "seconds": round(run.seconds, 3),
         "versions": dict(run.versions),
+        "notes": [_line(note) for note in run.notes],
+        "walls": {name: _line(missing) for name, missing in run.walls.items()},
     }
 
 
