@@ -11,19 +11,23 @@ import sys
 import time
 from pathlib import Path
 
-from tests.grading.submission import find_tree
+from tests.grading.submission import locate
 from tests.grading.transport.forkserver import ForkServer
 
+WRONG_CALL = 2
 INTERRUPTED = 130  # as shells have it
 
 
 def main() -> int:
     clock = time.monotonic()
     options = _parse()
-    server = ForkServer(find_tree(options.submission))
-    from tests.grading.grade import grade  # slow: torch. The server's process imports it, too
-
+    if not locate(options.submission).exists():
+        print(f"--submission: there is no {options.submission}", file=sys.stderr)
+        return WRONG_CALL
     try:
+        server = ForkServer()
+        from tests.grading.grade import grade  # slow: torch. The server's process imports it, too
+
         return grade(options, server, clock)
     except KeyboardInterrupt:
         print("interrupted: nothing was graded", file=sys.stderr)

@@ -20,6 +20,10 @@ class GraderError(Exception):
     """The grader itself is at fault; a student is never charged for it."""
 
 
+class ServerDied(GraderError):
+    """The process that makes the children is gone, or cannot make one."""
+
+
 def describe(error: BaseException) -> str:
     """The error in the words that help its author most."""
     kind, text = type(error).__name__, str(error)

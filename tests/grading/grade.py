@@ -45,6 +45,8 @@ def grade(options: argparse.Namespace, server: ForkServer, clock: float) -> int:
             "triton": _version("triton"),
         },
         options=_pytest_options(options.submission),
+        notes=outcome.notes,
+        walls=outcome.walls,
     )
     report = score(course, outcome.records, about, problems=problems, faults=outcome.faults)
     options.output.mkdir(parents=True, exist_ok=True)

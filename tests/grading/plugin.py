@@ -53,7 +53,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[SEED] = _choose_seed(config.getoption("--seed"))
     if config.getoption("--isolated"):
         if SERVER not in config.stash:
-            config.stash[SERVER] = ForkServer(tree)
+            config.stash[SERVER] = ForkServer()
+            config.add_cleanup(config.stash[SERVER].close)
+            config.stash[SERVER].take(config.getoption("--submission") or tree)
         submission.install_finder(proxy.ProxyFinder())
     else:
         submission.install(tree)
@@ -68,8 +70,6 @@ def _choose_seed(asked: int | None) -> int | None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if server := config.stash.get(SERVER, None):
-        server.close()
     submission.uninstall()
     for name in [
         n for n, m in sys.modules.items() if _is_graded_file(getattr(m, "__file__", None))

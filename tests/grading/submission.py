@@ -3,7 +3,8 @@
 `submission.<unit>.<module>` is a file of the chosen tree (solutions/, assignment/, or any path),
 loaded with jaxtyping's run-time shape checks. A missing or broken file, or a missing name, never
 stops a test file from loading: it becomes a placeholder, and using that raises one clear line.
-`submission.provided` is the pristine `assignment.provided`, whatever the tree holds.
+`submission.provided` is the pristine `assignment.provided`, whatever the tree holds; and what a
+file of the tree imports from another unit of `assignment` comes from the tree.
 
 This module is for one process; `transport` is the same switch across a process boundary.
 """
@@ -27,6 +28,7 @@ from tests.grading.shape_checks import check_when_called
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = "submission"
 PROVIDED = f"{PACKAGE}.provided"
+ASSIGNMENT = "assignment"
 
 
 def default_tree() -> Path:
@@ -43,12 +45,17 @@ def find_tree(submission: str | Path | None) -> Path:
     """
     if submission is None:
         return default_tree()
+    path = locate(submission)
+    nested = path / "assignment"
+    return nested if nested.is_dir() else path
+
+
+def locate(submission: str | Path) -> Path:
+    """The submission as it was handed in: a folder or an archive, which need not exist."""
     path = Path(submission)
     if not path.is_absolute() and not path.exists():
         path = REPOSITORY / path
-    path = path.resolve()
-    nested = path / "assignment"
-    return nested if nested.is_dir() else path
+    return path.resolve()
 
 
 def install(tree: Path) -> None:
@@ -74,7 +81,9 @@ def uninstall() -> None:
     for finder in finders:
         sys.meta_path.remove(finder)
         finder.close()
-    for name in [n for n in sys.modules if n == PACKAGE or n.startswith(f"{PACKAGE}.")]:
+    for name in [
+        n for n in sys.modules if n == PACKAGE or n.startswith(f"{PACKAGE}.") or _is_alias(n)
+    ]:
         del sys.modules[name]
 
 
@@ -101,6 +110,8 @@ class _Finder(importlib.abc.MetaPathFinder):
             return ModuleSpec(fullname, _ProvidedLoader(), is_package=True)
         if fullname.startswith(f"{PACKAGE}."):
             return self._student_spec(fullname, path, target)
+        if _is_alias(fullname):
+            return ModuleSpec(fullname, _AliasLoader(), is_package=True)
         return None
 
     def _student_spec(self, fullname, path, target):
@@ -124,6 +135,23 @@ class _ProvidedLoader(importlib.abc.Loader):
     def exec_module(self, module):
         real = importlib.import_module("assignment" + module.__name__.removeprefix(PACKAGE))
         module.__getattr__ = lambda name: getattr(real, name)
+
+
+class _AliasLoader(importlib.abc.Loader):
+    """`assignment.attention`, as a student may write it, is `submission.attention`."""
+
+    def create_module(self, spec):
+        module = importlib.import_module(PACKAGE + spec.name.removeprefix(ASSIGNMENT))
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module):
+        module.__spec__ = self._spec  # importlib has put its own there
+
+
+def _is_alias(module: str) -> bool:
+    package, _, rest = module.partition(".")
+    return package == ASSIGNMENT and rest.partition(".")[0] not in ("", "provided")
 
 
 class _TolerantLoader(importlib.abc.Loader):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
+import signal
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
 from assignment.provided.models import LlamaConfig
 from tests.grading.boundary import grad_of, observe, watch
-from tests.grading.errors import GraderError, SubmissionError
+from tests.grading.errors import GraderError, ServerDied, SubmissionError
 from tests.grading.transport import proxy
 from tests.grading.transport.forkserver import ForkServer
 from tests.grading.transport.proxy import Name
@@ -22,6 +25,8 @@ SUBMISSION = """
 import os, signal, sys, time
 import torch
 from assignment.provided.models import LlamaConfig
+
+TOKEN = os.urandom(8).hex()  # of one child
 
 def echo(*args, **kwargs):
     return list(args) if not kwargs else (list(args), kwargs)
@@ -51,7 +56,7 @@ def fail(kind):
 class Mine(Exception): pass
 
 def leave(status): os._exit(status)
-def die(): os.kill(os.getpid(), signal.SIGKILL)
+def die(): __import__("ctypes").string_at(0)
 def sleep(): time.sleep(60)
 def shout(): print("to stdout"); print("to stderr", file=sys.stderr)
 def leave_running(what):
@@ -81,13 +86,13 @@ def double_checked(x: "Float[torch.Tensor, 'B T']"): return x
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    tree = tmp_path_factory.mktemp("tree")
+def server():
+    server = ForkServer()
+    tree = server.tree
     (tree / "toy").mkdir()
     (tree / "toy" / "things.py").write_text(SUBMISSION)
     (tree / "toy" / "broken.py").write_text("x = 1\ndef f(:\n")
     (tree / "toy" / "raises.py").write_text("import os\n\nraise RuntimeError('at import')\n")
-    server = ForkServer(tree)
     yield server
     server.close()
 
@@ -237,11 +242,12 @@ def test_what_is_missing_or_broken_is_one_line(module, name, line):
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_tree_is_one_line(tmp_path):
-    server = ForkServer(tmp_path / "nowhere")
+def test_a_missing_tree_is_one_line():
+    server = ForkServer()
+    server.tree.rmdir()
     proxy.end()
     proxy.begin(server, time_limit=20)
-    with pytest.raises(SubmissionError, match="toy.things: no folder .*nowhere"):
+    with pytest.raises(SubmissionError, match="toy.things: no folder .*tree"):
         thing("echo")(1)
     proxy.end()
     server.close()
@@ -249,7 +255,7 @@ def test_a_missing_tree_is_one_line(tmp_path):
 
 @pytest.mark.parametrize(
     ("how", "args", "why"),
-    [("leave", (0,), "status 0"), ("leave", (3,), "status 3"), ("die", (), "signal 9")],
+    [("leave", (0,), "status 0"), ("leave", (3,), "status 3"), ("die", (), "signal 11")],
 )
 def test_a_dead_child_fails_its_own_test_only(server, how, args, why):
     with pytest.raises(SubmissionError, match=f"ended in the middle of the test .*{why}"):
@@ -261,23 +267,34 @@ def test_a_dead_child_fails_its_own_test_only(server, how, args, why):
     assert thing("echo")(1) == [1]
 
 
+def processes_of(server) -> set[int]:
+    """All of one zygote: forks have its command line, which names the server's folder."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if str(server.folder).encode() in (folder / "cmdline").read_bytes():
+                found.add(int(folder.name))
+    return found
+
+
 def test_a_hang_is_cut_and_its_process_is_gone(server):
+    server.status(server.fork())  # carried out after the end of all others
+    before = processes_of(server)
     proxy.end()
     proxy.begin(server, time_limit=5)
-    pid = Name("toy.things", "os").getpid()
     started = time.monotonic()
     with pytest.raises(SubmissionError, match="did not finish in time"):
         thing("sleep")()
+    assert len(processes_of(server)) == len(before) + 1
     proxy.end()
     assert time.monotonic() - started < 30  # and not the 60 s that it sleeps
-    server.status(server.fork())  # carried out after the end of the other
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+    server.status(server.fork())
+    assert processes_of(server) == before
 
 
 def test_a_child_that_does_not_read_is_cut_too(server):
     """Its end of the socket fills up: the grader must not wait for room for ever."""
-    (server._tree / "toy" / "loops.py").write_text("while True:\n    pass\n")
+    (server.tree / "toy" / "loops.py").write_text("while True:\n    pass\n")
     proxy.end()
     proxy.begin(server, 5, "toy.loops")
     with pytest.raises(SubmissionError, match="did not finish in time"):
@@ -323,8 +340,8 @@ def test_forged_frames_never_pass(what):
         },
     ],
 )
-def test_a_lying_error_is_still_an_ordinary_failure(reply):
-    session = proxy.Session(None, 1)
+def test_a_lying_error_is_still_an_ordinary_failure(server, reply):
+    session = proxy.Session(server, 1)
     assert type(session._exception(reply["error"])) is SubmissionError
 
 
@@ -380,14 +397,11 @@ def test_gradients_cross():
 
 
 def test_the_same_child_serves_a_test_and_a_fresh_one_the_next(server):
-    def pid():
-        return Name("toy.things", "os").getpid()
-
-    first = pid()
-    assert pid() == first
+    first = thing("TOKEN").upper()
+    assert thing("TOKEN").upper() == first
     proxy.end()
     proxy.begin(server, time_limit=20)
-    assert pid() != first
+    assert thing("TOKEN").upper() != first
 
 
 def test_use_outside_a_test_is_the_graders_fault():
@@ -404,7 +418,7 @@ def test_a_fork_is_cheap(server):
         server.status(server.fork())
         times.append(time.monotonic() - started)
     started = time.monotonic()
-    fresh = ForkServer(server._tree)
+    fresh = ForkServer()
     fresh.status(fresh.fork())
     start_up = time.monotonic() - started
     fresh.close()
@@ -419,7 +433,7 @@ def test_the_next_tests_child_is_of_the_same_module_or_dropped(server):
 
 
 def test_a_module_that_kills_the_child_when_it_loads_costs_its_own_tests_only(server):
-    (server._tree / "toy" / "deadly.py").write_text("import os\nos._exit(7)\n")
+    (server.tree / "toy" / "deadly.py").write_text("import os\nos._exit(7)\n")
     for _ in range(2):
         proxy.end()
         proxy.begin(server, 20, "toy.deadly")
@@ -430,43 +444,74 @@ def test_a_module_that_kills_the_child_when_it_loads_costs_its_own_tests_only(se
         assert thing("echo")(1) == [1]
 
 
-def test_a_dead_zygote_is_the_graders_fault(tmp_path):
-    server = ForkServer(tmp_path)
-    server._process.kill()
+def test_a_dead_zygote_is_the_graders_fault_and_the_next_test_has_another():
+    server = ForkServer()
+    (server.tree / "toy").mkdir()
+    (server.tree / "toy" / "things.py").write_text(SUBMISSION)
     proxy.end()
+    proxy.begin(server, 20, "toy.things")
+    assert thing("echo")(1) == [1]
+    kill_all(server)
+    with pytest.raises(ServerDied, match="zygote died"):
+        thing("echo")(1)
+    proxy.end()
+    proxy.begin(server, 20, "toy.things")
+    assert thing("echo")(1) == [1]
+    proxy.end()
+    server.close()
+    assert not processes_of(server) and not server.folder.exists()
+
+
+def test_a_zygote_that_keeps_dying_is_given_up():
+    server = ForkServer()
+    proxy.end()
+    for _ in range(3):
+        proxy.begin(server, 20)
+        with pytest.raises(SubmissionError, match="no file"):
+            thing("echo")(1)
+        kill_all(server)
+        proxy.end()
     proxy.begin(server, 20)
-    with pytest.raises(GraderError, match="zygote died"):
+    with pytest.raises(ServerDied, match="3 zygotes have died"):
         thing("echo")(1)
     proxy.end()
     server.close()
 
 
-def pid_of_a_test(server, *, passed):
+def kill_all(server) -> None:
+    for pid in processes_of(server):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    server._process.wait()
+
+
+def token_of_a_test(server, *, passed):
     proxy.end()
     proxy.begin(server, 20, "toy.things")
-    pid = Name("toy.things", "os").getpid()
+    token = thing("TOKEN").upper()
     proxy.end(passed)
-    return pid
+    return token
 
 
 def test_tests_that_pass_share_a_child_and_a_failure_ends_it(server):
-    first = pid_of_a_test(server, passed=True)
-    assert pid_of_a_test(server, passed=True) == first
-    assert pid_of_a_test(server, passed=False) == first
-    assert pid_of_a_test(server, passed=True) != first
+    first = token_of_a_test(server, passed=True)
+    assert token_of_a_test(server, passed=True) == first
+    assert token_of_a_test(server, passed=False) == first
+    assert token_of_a_test(server, passed=True) != first
 
 
-def test_the_terms_secret_does_not_reach_a_child(tmp_path, monkeypatch):
+def test_nothing_of_the_graders_environment_reaches_a_child(monkeypatch):
     monkeypatch.setenv("GRADING_SECRET", "hush")
-    (tmp_path / "toy").mkdir()
-    (tmp_path / "toy" / "spy.py").write_text("import os\ndef f(): return dict(os.environ)\n")
-    server = ForkServer(tmp_path)
+    monkeypatch.setenv("AWS_TOKEN", "hush")
+    server = ForkServer()
+    (server.tree / "toy").mkdir()
+    (server.tree / "toy" / "spy.py").write_text("import os\ndef f(): return dict(os.environ)\n")
     proxy.end()
     proxy.begin(server, 20)
     seen = Name("toy.spy", "f")()
     proxy.end()
     server.close()
-    assert "PATH" in seen and "GRADING_SECRET" not in seen and "hush" not in seen.values()
+    assert "PATH" in seen and "hush" not in seen.values()
 
 
 def test_a_shared_child_has_no_handles_of_the_last_test_and_prints_for_its_own(server):
@@ -493,7 +538,7 @@ def test_what_a_passed_test_leaves_running_does_not_cost_the_next_one(server, le
 
 
 def test_another_modules_test_gets_another_child(server):
-    (server._tree / "toy" / "more.py").write_text("import os\n")
-    first = pid_of_a_test(server, passed=True)
+    (server.tree / "toy" / "more.py").write_text("import os\nTOKEN = os.urandom(8).hex()\n")
+    first = token_of_a_test(server, passed=True)
     proxy.begin(server, 20, "toy.more")
-    assert Name("toy.more", "os").getpid() != first
+    assert Name("toy.more", "TOKEN").upper() != first

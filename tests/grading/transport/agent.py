@@ -8,28 +8,46 @@ import importlib
 import os
 import socket
 import sys
-import tempfile
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from tests.grading import submission
 from tests.grading.errors import describe, needs_no_type
 from tests.grading.transport import sides
 from tests.grading.transport.wire import Channel, Closed, Codec, WireError
+from tests.grading.walls import limits
 
+CONNECTION = 3  # the child's only descriptor besides the three that all have
 MAX_TEXT = 20_000  # characters of a message or traceback
 
 
-def run(connection: socket.socket, output: int, tree: str, module: str) -> None:
-    """In a fresh process: load the module, if one is named, and serve tests; never returns."""
+READY = {"ready": True}
+
+
+def run(
+    connection: int, output: int, tree: str, module: str, confine: Callable[[], None]
+) -> NoReturn:
+    """In a fresh process: wall it in, load the module, if one is named, and serve tests.
+
+    The grader hears READY only when all walls stand; nothing of the submission has run by then.
+    """
     os.setsid()
-    for stream in (1, 2):
-        os.dup2(output, stream)
-    os.chdir(tempfile.gettempdir())
-    sys.dont_write_bytecode = True
-    sides.as_in_official_grading()
-    submission.install(Path(tree))
-    agent = Agent(Channel(connection), tree)
+    for descriptor, place in ((output, 1), (output, 2), (connection, CONNECTION)):
+        os.dup2(descriptor, place)
+    os.closerange(CONNECTION + 1, os.sysconf("SC_OPEN_MAX"))
+    try:
+        confine()
+        channel = Channel(socket.socket(fileno=CONNECTION))
+        sys.dont_write_bytecode = True
+        sides.as_in_official_grading()
+        submission.install(Path(tree))
+        agent = Agent(channel, tree)
+        channel.send(READY, [])
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
     try:
         if module:
             with contextlib.suppress(BaseException):  # told where it is used
@@ -73,6 +91,7 @@ class Agent(Codec):
         """A new test: the last one's objects go."""
         self._objects.clear()
         sides.as_in_official_grading()
+        limits.allow_cpu_for_a_test()
 
     def _do_call(self, target, args, kwargs):
         return target(*args, **kwargs)

@@ -19,17 +19,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from tests.grading.errors import GraderError
-from tests.grading.submission import REPOSITORY
+from tests.grading.course import load_course
+from tests.grading.errors import GraderError, ServerDied
+from tests.grading.intake import stage
+from tests.grading.submission import REPOSITORY, locate
+from tests.grading.walls import clean_up_after
 
 _BOOT = """
 import sys
 sys.path.insert(0, {root!r})
 from tests.grading.transport.zygote import main
-main({descriptor})
+main({descriptor}, {folder!r})
 """
 SECRET = "GRADING_SECRET"  # names the term's secret, which makes the inputs of official grading
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+_KEPT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # some Pythons do not start without
+_MOST_STARTS = 3  # of a zygote in one run: more deaths are no accident
 
 
 @dataclass
@@ -58,8 +63,9 @@ class Child:
 
 
 def _environment() -> dict[str, str]:
-    """One thread; and the term's secret is nothing that a submission may read."""
-    return {k: v for k, v in os.environ.items() if k != SECRET} | _ONE_THREAD
+    """Nothing of the grader's: neither the term's secret nor what else its shell holds."""
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    return kept | _ONE_THREAD | {"PATH": os.defpath, "LANG": "C.UTF-8"}
 
 
 class ForkServer:
@@ -68,10 +74,23 @@ class ForkServer:
     Importing this module is cheap, so that a zygote can start before the grader imports torch.
     """
 
-    def __init__(self, tree: Path):
-        self._tree = tree
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="fast-inference-"))  # the server's own
+        self.folder.chmod(0o755)  # other users must pass
+        (self.folder / "scratch").mkdir()
+        self.tree = self.folder / "tree"  # the submission's files, which the caller puts there
+        self.tree.mkdir()
+        self.shown: str | None = None  # what messages call the tree; by default what it is
+        self._numbers = itertools.count(1)
+        self._starts = 0
+        self._start()
+
+    def _start(self) -> None:
+        self._starts += 1
         self._control, theirs = socket.socketpair()
-        boot = _BOOT.format(root=str(REPOSITORY), descriptor=theirs.fileno())
+        boot = _BOOT.format(
+            root=str(REPOSITORY), descriptor=theirs.fileno(), folder=str(self.folder)
+        )
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-c", boot],
             pass_fds=[theirs.fileno()],
@@ -81,12 +100,35 @@ class ForkServer:
         )
         theirs.close()
         self._replies = self._control.makefile("r")
-        self._numbers = itertools.count()
+        self._missing_walls: dict[str, str] | None = None
         self._idle: Child | None = None  # has served a test that passed
         self._spare: Child | None = None  # fresh
 
+    def take(self, submission: str | Path) -> tuple[str, ...]:
+        """Put what is the student's into the tree; lines about what was left out or is missing."""
+        path = locate(submission)
+        if not path.exists():
+            self.shown = str(submission)
+            return (f"there is no {submission}",)
+        staged = stage(path, self.tree, load_course(REPOSITORY / "tests" / "course.toml"))
+        self.shown = str(Path(submission).parent / staged.shown)
+        return staged.notes
+
+    @property
+    def missing_walls(self) -> dict[str, str]:
+        """The walls that do not stand on this machine, and why."""
+        if self._missing_walls is None:
+            self._missing_walls = self._reply()["missing walls"]
+        return self._missing_walls
+
+    def as_shown(self, text: str) -> str:
+        """The text with the submission's paths as its author knows them."""
+        return text if self.shown is None else text.replace(str(self.tree), self.shown)
+
     def child(self, module: str) -> Child:
         """The last test's child, if it was given back and is of the same module, or a fresh one."""
+        if self._process.poll() is not None:
+            self._start_again()
         idle, self._idle = self._idle, None
         if idle and idle.module == module:
             return idle
@@ -119,22 +161,37 @@ class ForkServer:
     def status(self, child: Child) -> int:
         """End the child and tell its exit status, negative for a signal."""
         self._ask({"status": child.number})
-        line = self._replies.readline()
-        if not line:
-            raise GraderError(f"the zygote died with status {self._process.wait()}")
-        return json.loads(line)["status"]
+        _ = self.missing_walls  # told before all else
+        return self._reply()["status"]
 
     def close(self) -> None:
-        """Let the zygote go; it ends what is still running."""
+        """Let the zygote go; it ends what is still running, and removes `folder`."""
+        self._let_go()
+        if self._process.returncode:
+            clean_up_after(str(self.folder))
+
+    def _let_go(self) -> None:
+        for child in filter(None, (self._idle, self._spare)):
+            child.close()
         self._control.close()
         self._replies.close()
-        self._process.wait(timeout=30)
+        try:
+            self._process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _start_again(self) -> None:
+        if self._starts >= _MOST_STARTS:
+            raise ServerDied(f"{self._starts} zygotes have died in this run")
+        self._let_go()
+        self._start()
 
     def _fork(self, module: str) -> Child:
         ours, theirs = socket.socketpair()
         output = tempfile.TemporaryFile()  # noqa: SIM115 — lives as long as the child
         child = Child(next(self._numbers), ours, output, module)
-        request = {"fork": child.number, "tree": str(self._tree), "module": module}
+        request = {"fork": child.number, "module": module}
         self._ask(request, theirs.fileno(), output.fileno())
         theirs.close()
         return child
@@ -144,4 +201,16 @@ class ForkServer:
         try:
             socket.send_fds(self._control, [json.dumps(request).encode() + b"\n"], descriptors)
         except OSError as error:
-            raise GraderError(f"the zygote died with status {self._process.wait()}") from error
+            raise self._death() from error
+
+    def _reply(self) -> dict:
+        try:
+            line = self._replies.readline()
+        except ConnectionResetError:
+            line = ""
+        if not line:
+            raise self._death()
+        return json.loads(line)
+
+    def _death(self) -> ServerDied:
+        return ServerDied(f"the zygote died with status {self._process.wait(timeout=30)}")

@@ -9,10 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 
-from tests.grading.errors import GraderError, SubmissionError, SubmissionTimeout
+from tests.grading.errors import GraderError, ServerDied, SubmissionError, SubmissionTimeout
 from tests.grading.submission import PACKAGE
+from tests.grading.transport.agent import READY
 from tests.grading.transport.forkserver import Child, ForkServer
 from tests.grading.transport.wire import Channel, Closed, Codec, TooSlow, WireError
+
+PATIENCE = 120.0  # seconds for a child to be there, the zygote's own start included
 
 _current: Session | None = None
 
@@ -129,7 +132,7 @@ class Session(Codec):
         return outcome
 
     def printed(self) -> str:
-        return self._child.printed() if self._child else ""
+        return self._server.as_shown(self._child.printed()) if self._child else ""
 
     def close(self, passed: bool) -> None:
         if self._child is None:
@@ -148,10 +151,28 @@ class Session(Codec):
         if self._child.used and not self._is_ready():
             self._server.end(self._child)
             self._use(self._server.fork(self._module))
+        if not self._child.used:
+            self._wait_for_walls()
+        self._deadline = time.monotonic() + self._time_limit
 
     def _use(self, child: Child) -> None:
         self._child, self._channel = child, Channel(child.connection)
         self._deadline = time.monotonic() + self._time_limit
+
+    def _wait_for_walls(self) -> None:
+        """Until here nothing of the submission has run: what goes wrong is the grader's fault."""
+        try:
+            message, _ = self._channel.receive(time.monotonic() + PATIENCE)
+        except Closed:
+            self._ended = True
+            status = self._server.status(self._child)
+            raise ServerDied(
+                f"a child ended with {status} before it was walled in: {self._child.printed()}"
+            ) from None
+        except TooSlow:
+            raise ServerDied(f"no child within {PATIENCE:.0f} seconds") from None
+        if message != READY:
+            raise ServerDied("a child does not begin with being ready")
 
     def _is_ready(self) -> bool:
         """Whether a child that has served a test forgets it and waits for requests."""
@@ -194,14 +215,15 @@ class Session(Codec):
     def _exception(self, described: dict) -> Exception:
         if described["of_callback"] is not None:
             return self._raised[described["of_callback"]]
-        message, name = str(described["message"]), str(described["type"])
+        message, name = self._server.as_shown(str(described["message"])), str(described["type"])
         kind = getattr(builtins, name, None) if described["builtin"] else None
         if isinstance(kind, type) and issubclass(kind, Exception):  # the child may lie
             error = _construct(kind, message)
         else:
             error = SubmissionError(message if described["plain"] else f"{name}: {message}")
         if described["trace"]:
-            error.add_note(f"In the submission:\n{described['trace']}".rstrip())
+            trace = self._server.as_shown(str(described["trace"]))
+            error.add_note(f"In the submission:\n{trace}".rstrip())
         return error
 
     def _how_it_ended(self) -> str:

@@ -1,0 +1,106 @@
+"""What is said about the files that were not taken: only what a student may have counted on."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter, defaultdict
+from collections.abc import Collection
+
+from tests.grading.course import Course
+from tests.grading.intake.entries import FILE, FOLDER, Entry
+from tests.grading.intake.names import Parts, importable, is_python, is_theirs, stem
+from tests.grading.intake.notes import About, Note, listed, show, told
+from tests.grading.intake.roots import Root, unit_of
+
+MOST_HELPERS = 5  # lines on files at the top; the others are counted
+LONGEST_LIKENESS = 40  # characters of a name that are compared with the course's
+QUIET = {"__init__", "conftest", "setup"}
+QUIET_FILES = ("readme", "license", "thumbs.db", "desktop.ini")
+QUIET_ENDINGS = (".md", ".rst")
+
+
+def left_out(
+    rest: list[tuple[Parts, Entry]], root: Root, course: Course, files: Collection[str]
+) -> list[Note]:
+    """Lines on `rest`, the files that have no place in the tree; `files` are those that have."""
+    same, helpers, elsewhere = defaultdict(list), [], Counter()
+    for parts, entry in rest:
+        inside = parts[: len(root.parts)] == root.parts
+        relative = parts[len(root.parts) :] if inside else ()
+        in_unit = len(relative) > 1 and relative[0].lower() in course.units
+        if entry.kind != FILE:
+            wanted = in_unit or not files or _is_wanted(parts[-1], course)
+            if why := _why_not_plain(entry, in_unit, wanted):
+                same[why].append(show(relative or parts))
+        elif in_unit:
+            if why := _why_not_in_unit(relative, course):
+                same[why].append(show(relative))
+        elif relative and len(relative) == 1 and relative[0].lower() in course.units:
+            same["is a file where the unit's folder should be"].append(show(relative))
+        elif _might_matter(parts, root):
+            if len(relative) == 1:
+                helpers.append(relative[0])
+            else:
+                elsewhere[show(parts[:-1])] += 1
+    lines = [told(names, why) for why, names in same.items()]
+    lines += [_on_helper(name, course, files) for name in helpers[:MOST_HELPERS]]
+    if len(helpers) > MOST_HELPERS:
+        lines.append(f"{len(helpers) - MOST_HELPERS} more .py files are outside the unit folders")
+    lines += _on_folders(elsewhere)
+    return [(About.LEFT_OUT, line) for line in lines]
+
+
+def _is_wanted(name: str, course: Course) -> bool:
+    return is_python(name) or name.lower() in ("assignment", *course.units)
+
+
+def _why_not_plain(entry: Entry, in_unit: bool, wanted: bool) -> str:
+    if entry.kind == FOLDER:
+        is_file = in_unit and is_python(entry.name.rstrip("/"))
+        return "is a folder where a file should be" if is_file else ""
+    return f"is left out: it is {entry.kind}" if wanted else ""
+
+
+def _why_not_in_unit(relative: Parts, course: Course) -> str:
+    file = relative[-1]
+    if not is_python(file):
+        quiet = file.lower().startswith(QUIET_FILES) or file.lower().endswith(QUIET_ENDINGS)
+        return "" if quiet else "is left out: only .py files are taken"
+    if file.lower() == "conftest.py":
+        return "is left out: a submission needs none"
+    if importable(stem(file)) is not None:
+        return "is in a folder whose name cannot be imported"
+    modules = [p.module for p in course.problems.values() if p.unit == relative[0].lower()]
+    close = difflib.get_close_matches(stem(file)[:LONGEST_LIKENESS].lower(), modules, 1)
+    hint = f": rename it to {close[0]}.py if it is meant to be that" if close else ""
+    return f"has a name that cannot be imported{hint}"
+
+
+def _might_matter(parts: Parts, root: Root) -> bool:
+    name = parts[-1].lower()
+    noted = parts[: len(root.parts)] in root.others
+    if not is_python(name) or noted or not is_theirs(parts[:-1]):
+        return False
+    return stem(name) not in QUIET and not name.startswith("test_")
+
+
+def _on_helper(name: str, course: Course, files: Collection[str]) -> str:
+    shown, module = show(name), stem(name)
+    if units := unit_of(module.lower(), course):
+        places = listed([f"{unit}/" for unit in units])
+        return f"{shown} may be of {places}: put it into the folder that it is of"
+    if importable(module) is None:
+        return f"{shown} has a name that cannot be imported"
+    own = {file.partition("/")[0] for file in files}
+    unit = f"{own.pop()}/" if len(own) == 1 else "the folder of its unit"
+    how = f"move it to {unit} and import it as `from .{show(module)} import …`"
+    return f"{shown} is outside the unit folders: {how}"
+
+
+def _on_folders(elsewhere: Counter[str]) -> list[str]:
+    if not elsewhere:
+        return []
+    count = sum(elsewhere.values())
+    places = listed([f"{folder}/" for folder in elsewhere])
+    files = "a .py file is" if count == 1 else f"{count} .py files are"
+    return [f"{files} left out that no unit folder holds: in {places}"]

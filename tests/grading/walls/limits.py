@@ -1,0 +1,54 @@
+"""How much a submission may use. Limits by process hold on every system."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+
+MiB, GiB = 2**20, 2**30
+
+SCRATCH = 64 * MiB  # in files of its own, all together
+FILES = 4096
+OUTPUT = 64 * MiB  # the largest file it can write, and so what it can print
+PROCESSES = 64  # and threads, all together
+OPEN_FILES = 256
+MEMORY = 2 * GiB  # a process, beyond what the grader gave it
+MEMORY_TOGETHER = 3 * GiB
+CPU_PER_TEST = 240  # seconds, on all cores: the grader's patience ends long before
+CPU = 4 * 3600
+
+
+def set_limits(by_user: bool) -> None:
+    """Limit this process and each that it starts; `by_user`: count processes, too."""
+    _limit("CORE", 0)
+    _limit("FSIZE", OUTPUT)
+    _limit("NOFILE", OPEN_FILES)
+    _limit("CPU", CPU)
+    with contextlib.suppress(OSError):  # only Linux has the file, and only there do these hold
+        size, _, _, _, _, data, _ = _pages()
+        _limit("AS", size * resource.getpagesize() + 2 * MEMORY)
+        _limit("DATA", data * resource.getpagesize() + MEMORY)
+    if by_user:
+        _limit("NPROC", PROCESSES)
+    allow_cpu_for_a_test()
+
+
+def allow_cpu_for_a_test() -> None:
+    """A second clock for one test, should the grader's own not ring."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    used = int(usage.ru_utime + usage.ru_stime)
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    with contextlib.suppress(ValueError, OSError):  # beyond the hard limit: then that one holds
+        resource.setrlimit(resource.RLIMIT_CPU, (used + CPU_PER_TEST, hard))
+
+
+def _limit(name: str, most: int) -> None:
+    kind = getattr(resource, f"RLIMIT_{name}")
+    hard = resource.getrlimit(kind)[1]
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (most, most))
+
+
+def _pages() -> list[int]:
+    with open("/proc/self/statm") as file:
+        return [int(word) for word in file.read().split()]
