@@ -37,7 +37,8 @@ def next_token_probs(
          the rest changes nothing.
       2. top-k: keep the top_k most probable tokens (all, if None or more than V); renormalise.
       3. top-p: keep the smallest set of most probable tokens whose sum is ≥ top_p (the token that
-         reaches top_p included; all, if 1); renormalise.
+         reaches top_p included; all, if 1); renormalise. Where rounding decides whether a sum
+         reaches top_p, either set is right.
     Of equally probable tokens, the one with the lower id counts as the more probable. `logits` are
     not changed; −inf is a token of probability 0.
 
@@ -119,15 +120,16 @@ def generate(
 
     Args:
         forward: see `Forward`; call it with two positional arguments.
-        prompts: at least one token each.
+        prompts: at least one, of at least one token each.
         temperature, top_k, top_p: see `next_token_probs`.
         uniforms: new token i of row b uses uniforms[b, i], whatever other rows do. Needed when
             temperature > 0, else unused.
         max_length: most tokens of a row, prompt included, such as the capacity of the cache.
 
     Raises:
-        ValueError: an empty prompt or one longer than max_length, a negative max_new_tokens,
-            uniforms missing or of another shape, or what `next_token_probs` refuses.
+        ValueError: no prompts, an empty prompt or one longer than max_length, a negative
+            max_new_tokens, uniforms missing or of another shape, or what `next_token_probs`
+            refuses.
 
     A row's tokens do not depend on the other rows of the batch. Hint: per row, keep its new tokens
     and how many it may have. About 25 lines.
@@ -223,6 +225,8 @@ def _check_request(
     uniforms: Tensor | None,
     max_length: int | None,
 ) -> None:
+    if not prompts:
+        raise ValueError("prompts is empty, expected at least one prompt")
     for row, prompt in enumerate(prompts):
         if not prompt:
             raise ValueError(f"prompts[{row}] is empty, expected at least one token")

@@ -303,6 +303,7 @@ class TestStopping:
 
     def test_requests_that_make_no_sense(self):
         for prompts, options in [
+            ([], {}),
             ([[1, 2], []], {}),
             ([[1, 2], [1, 2, 3]], {"max_length": 2}),
             ([[1, 2], [3]], {"max_new_tokens": -1}),

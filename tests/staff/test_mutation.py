@@ -250,13 +250,20 @@ BAD = {
     "no mutants": ("", "at least one"),
     "other table": ("[mutants]\nx = 1\n", "nothing else"),
     "no TOML": ("[[mutant]\n", "not valid TOML"),
+    "no table": ("mutant = [3]\n", "mutant 1 is 3; expected a table with name, idea"),
+    "a text for a table": ('mutant = ["name"]\n', "mutant 1 is 'name'; expected a table"),
+    "one table": ("[mutant]\nname = 1\n", "must hold [[mutant]] tables"),
+    "name of another kind": (table(3, "cost", "a", "b"), "mutant 3: name is 3; expected a text"),
+    "no UTF-8": (b'[[mutant]]\nname = "\xff"\n', "byte 19 is 0xff; expected text in UTF-8"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_file_is_named(root, name):
     text, reason = BAD[name]
-    write(root, "tests/staff/mutants/toy/add.toml", text)
+    (root / "tests/staff/mutants/toy/add.toml").write_bytes(
+        text if isinstance(text, bytes) else text.encode()
+    )
     _, faults = wrong_and_right.load(root, "toy.add")
     assert len(faults) == 1 and reason in faults[0]
     assert faults[0].startswith("tests/staff/mutants/toy/add.toml: ")
@@ -281,6 +288,41 @@ def test_a_bad_file_fails_the_run_and_the_others_still_run(root, capsys):
         assert text in output
     assert "mutants/toy/ad.toml: belongs to no problem" in output
     assert "variants/toys/add: belongs to no problem" in output
+
+
+def test_a_variant_that_cannot_be_read_fails_the_run_and_the_others_still_run(root, capsys):
+    write_variant(root, "right", "[visit(n) for n in numbers]\nreturn sum(numbers)")
+    (root / "tests/staff/variants/toy/add/latin.py").write_bytes(b"NAME = '\xe9'\n")
+    (root / "tests/staff/variants/toy/add/folder.py").mkdir()
+    code, output, last = run(root, capsys)
+    assert code == 1
+    assert last == "mutants: 2 killed, 0 survived; variants: 1 accepted, 0 rejected"
+    assert "toy/add/latin.py: byte 8 is 0xe9; expected text in UTF-8\n" in output
+    assert "toy/add/folder.py: cannot be read: Is a directory\n" in output
+
+
+def test_a_reference_that_is_no_text_stops_its_problem(root, capsys):
+    (root / "solutions/toy/add.py").write_bytes(b"\xff")
+    code, output, _ = run(root, capsys)
+    assert code == 1
+    assert output.startswith("solutions/toy/add.py: byte 0 is 0xff; expected text in UTF-8\n")
+
+
+def test_a_broken_course_is_one_line(root, capsys):
+    write(root, "tests/course.toml", COURSE + "x = [\n")
+    code, output, last = run(root, capsys)
+    assert code == 1 and output == f"{last}\n"
+    assert "tests/course.toml: not valid TOML: " in last
+
+
+@pytest.mark.parametrize("option", ["--jobs", "--limit"])
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "two"])
+def test_numbers_that_make_no_sense_are_a_wrong_call(root, capsys, option, value):
+    with pytest.raises(SystemExit) as left:
+        mutation.main([f"{option}={value}"], root)
+    assert left.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert f"argument {option}: got {value!r}, expected a" in last and last.endswith("above 0")
 
 
 def test_unknown_unit_or_problem(root, capsys):

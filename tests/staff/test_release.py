@@ -1,9 +1,12 @@
 """The students' bundle: what is in it, that it is the same every time, that nothing leaks."""
 
+import html
 import importlib.util
 import io
 import json
+import os
 import py_compile
+import socket
 import subprocess
 import sys
 import zipfile
@@ -174,6 +177,25 @@ def test_linked_folder_is_refused(root):
     assert faults_with(root, {})[0].startswith("notebooks: a link")
 
 
+@pytest.mark.parametrize("name", ["notebooks/odd.md", "handout/odd", "tests/odd.py"])
+def test_what_is_neither_file_nor_folder_is_refused_not_read(root, name):
+    os.mkfifo(root / name)  # reading it would never end
+    assert faults_with(root, {}) == [f"{name}: neither a file nor a folder; remove it"]
+
+
+def test_a_socket_is_refused(root, monkeypatch):
+    monkeypatch.chdir(root)  # a socket's path has to be short
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind("notebooks/odd.md")
+    assert faults_with(root, {}) == ["notebooks/odd.md: neither a file nor a folder; remove it"]
+
+
+@pytest.mark.parametrize("folder", ["solutions", "assignment"])
+def test_a_pipe_among_the_sources_is_refused_not_read(root, folder):
+    os.mkfifo(root / folder / "attention/odd.py")
+    assert faults_with(root, {})[0] == f"{folder}/attention/odd.py: not a regular file"
+
+
 # --- leaks -------------------------------------------------------------------------------------
 
 WHOLE = [
@@ -185,6 +207,14 @@ WHOLE = [
 
 def text(lines, indent="        ", between="\n\n"):
     return "x = 1\n" + between.join(indent + line for line in lines) + "\ny = 1\n"
+
+
+def escaped(line):
+    return html.escape(line).replace(" ", "&nbsp;")
+
+
+def coloured(line):
+    return html.escape(line).replace("scores", "<span class='n'>scores</span>")
 
 
 @pytest.mark.parametrize(
@@ -201,6 +231,23 @@ def text(lines, indent="        ", between="\n\n"):
             )
         },
         {"notebooks/attention.ipynb": json.dumps({"cells": [{"source": "\n".join(WHOLE)}]})},
+        {"tests/runs.jsonl": '{"a": 1}\n\nno JSON\n' + json.dumps({"answer": "\n".join(WHOLE)})},
+        {"tests/attention/test_attend.py": text(WHOLE, indent="    # ")},
+        {"README.md": text(WHOLE, indent="> ", between="\n>\n")},
+        {"handout/attention.typ": text(WHOLE, indent="  // ")},
+        {"README.md": text(WHOLE, indent="* `", between="`\n")},
+        {"tests/attention/test_attend.py": text(map(repr, WHOLE), between=",\n")},
+        {"README.md": text(WHOLE).encode("utf-8-sig")},
+        {"README.md": text(WHOLE).encode("utf-16")},
+        {"README.md": ("# größer\n" + text(WHOLE)).encode("utf-16-be")},
+        {"README.md": text(WHOLE).encode("utf-32")},
+        {"README.md": b"\xe9\n" + text(WHOLE).encode()},  # Latin-1
+        {"tests/runs.json": json.dumps({"answer": "\n".join(WHOLE)}).encode("utf-16")},
+        {"README.md": text(map(escaped, WHOLE))},
+        {"notebooks/attention.ipynb": json.dumps({"html": [f"{escaped(x)}\n" for x in WHOLE]})},
+        {"handout/page.html": "<pre>" + text(map(coloured, WHOLE)) + "</pre>"},
+        {"handout/page.html": "".join(f"<p>{escaped(x)}</p>" for x in WHOLE)},
+        {"handout/plot.svg": "".join(f"<text x='1'>{escaped(x)}</text>" for x in WHOLE)},
     ],
 )
 def test_solution_text_is_a_leak(root, files):

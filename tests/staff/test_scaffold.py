@@ -1,5 +1,8 @@
 """`make new-problem` and `make check-problem`: a new problem is complete from the start."""
 
+import errno
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -111,6 +114,42 @@ def refused(root, name, reason, title=None):
     assert snapshot(root) == before
 
 
+OWN_CHAPTERS = sorted(
+    path.stem
+    for path in (ROOT / "handout").glob("*.typ")
+    if path.stem not in load_course(ROOT / "tests/course.toml").units
+)
+
+
+@pytest.mark.parametrize("unit", OWN_CHAPTERS)
+def test_a_unit_cannot_take_over_a_file_of_the_handout(root, unit):
+    assert len(OWN_CHAPTERS) >= 8
+    shutil.copytree(ROOT / "handout", root / "handout", dirs_exist_ok=True)
+    refused(root, f"{unit}.x", re.escape(f"handout/{unit}.typ is there already, and the course"))
+
+
+def test_a_unit_cannot_take_over_a_file_of_the_tests(root):
+    write(root, "tests/conftest.py", "")
+    refused(root, "conftest.x", re.escape("tests/conftest.py is there already, and the course"))
+
+
+def test_a_chapter_that_came_first_needs_its_unit_in_the_course(root):
+    write(root, "handout/speculative.typ", "First words.\n")
+    refused(root, "speculative.medusa", re.escape("put [units.speculative] into tests/course.toml"))
+    write(root, "tests/course.toml", COURSE + '[units.speculative]\ntitle = "Speculation"\n')
+    new_problem("speculative.medusa", root=root)
+    text = (root / "handout/speculative.typ").read_text()
+    assert text.startswith("First words.\n\n== Medusa <sec:medusa>\n")
+
+
+def test_every_folder_of_the_trees_that_is_no_unit_is_reserved():
+    units = load_course(ROOT / "tests/course.toml").units
+    folders = {
+        path.parent.name for tree in ("tests", "assignment") for path in (ROOT / tree).glob("*/*.*")
+    }
+    assert folders - {"__pycache__"} - set(units) == scaffold.RESERVED_UNITS
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -128,28 +167,64 @@ def test_a_file_in_the_way_changes_nothing(root, path):
 def test_a_section_in_the_way_a_bad_title_and_a_broken_course_change_nothing(root):
     refused(root, "attention.latent", "has a section 'Masks' already", "Masks")
     refused(root, "attention.latent", "title", 'A "quoted" title')
-    write(root, "handout/speculative.typ", "== Many heads <sec:medusa>")
-    refused(root, "speculative.medusa", "has a label <sec:medusa> already")
+    write(root, "handout/attention.typ", "== Many heads <sec:latent>")
+    refused(root, "attention.latent", "has a label <sec:latent> already")
     refused(root, "attention.latent", "title", " ")
+    refused(root, "attention.latent", "title", "A\rB")
     write(root, "tests/course.toml", COURSE + "x = 1\n")
     refused(root, "attention.latent", "unknown key 'x'")
 
 
-def test_a_full_disk_leaves_nothing_behind(root, monkeypatch):
+def test_a_course_that_cannot_be_extended_changes_nothing(root):
+    rows = ['title = "Small"', 'units = { attention = { title = "Attention" } }']
+    write(root, "tests/course.toml", "\n".join(rows))
+    refused(root, "serving.engine", "tests/course.toml cannot be extended: ")
+
+
+@pytest.mark.parametrize("name", ["tests/course.toml", "handout/attention.typ"])
+def test_a_file_that_is_no_text_is_one_line(root, capsys, name):
+    with open(root / name, "ab") as file:
+        file.write(b"\n# \xff")
     before = snapshot(root)
-    real, left = type(root).write_text, [6]
+    assert scaffold.main(["attention.latent"], root) == 1
+    assert snapshot(root) == before
+    [line] = capsys.readouterr().err.splitlines()
+    assert name in line and "0xff" in line and line.endswith("; nothing was written")
+
+
+@pytest.mark.parametrize("step", ["write_text", "mkdir", "replace"])
+@pytest.mark.parametrize("good", [0, 1, 2, 3, 6])
+def test_a_step_that_fails_leaves_nothing_behind(root, monkeypatch, capsys, step, good):
+    before = snapshot(root)
+    fail_after(monkeypatch, root, step, good)
+    assert scaffold.main(["serving.engine"], root) == 1
+    monkeypatch.undo()
+    assert snapshot(root) == before
+    assert capsys.readouterr().err == (
+        "new-problem: [Errno 28] No space left on device; nothing was written\n"
+    )
+
+
+def fail_after(monkeypatch, root, step, good):
+    """Path's method `step` works so many times below `root`, fails once, and works again."""
+    real, left = getattr(type(root), step), [good]
 
     def failing(path, *arguments, **keywords):
         left[0] -= path.is_relative_to(root)
-        if left[0] == 0:
-            raise OSError("no space left on device")
+        if left[0] == -1:
+            left[0] -= 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return real(path, *arguments, **keywords)
 
-    monkeypatch.setattr(type(root), "write_text", failing)
-    with pytest.raises(OSError, match="no space"):
-        new_problem("serving.engine", root=root)
-    monkeypatch.undo()
+    monkeypatch.setattr(type(root), step, failing)
+
+
+def test_a_file_where_a_folder_should_be_changes_nothing(root, capsys):
+    write(root, "solutions/serving", "a file")
+    before = snapshot(root)
+    assert scaffold.main(["serving.engine"], root) == 1
     assert snapshot(root) == before
+    assert "nothing was written" in capsys.readouterr().err
 
 
 def test_the_command_says_what_it_did(root, capsys):
@@ -198,6 +273,10 @@ def test_incomplete_texts(root):
     write(root, "handout/attention.typ", "== Masks\n")
     assert lines(check_problem.check_texts(mask_of(root), root))[1] == (
         '✗ handout: handout/attention.typ: no box #problem("attention.mask", …)'
+    )
+    (root / "handout/attention.typ").write_bytes(b"== Masks \xff\n")
+    assert lines(check_problem.check_texts(mask_of(root), root))[1] == (
+        "✗ handout: handout/attention.typ: byte 9 is 0xff; expected text in UTF-8"
     )
     assert stub.startswith("✗ stub: solutions/attention/mask.py:1: ")
     assert "assignment/attention/mask.py is not the stub of its source" in stub

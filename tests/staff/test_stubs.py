@@ -1,5 +1,7 @@
 """The stub generator: what becomes of a region, every fault, and the two trees in step."""
 
+import os
+import shutil
 import textwrap
 
 import pytest
@@ -304,10 +306,16 @@ FAULTS = {
         "without a body",
     ),
     "stub does not compile": (
-        "def f():\n    # BEGIN SOLUTION\n    x = 1\n    # END SOLUTION\n\n"
-        "    def g():\n        nonlocal x\n",
-        2,
+        "def f(y):\n    if y:\n        # BEGIN SOLUTION\n        x = 1\n"
+        "        # END SOLUTION\n\n    def g():\n        nonlocal x\n",
+        3,
         "would not compile",
+    ),
+    "swallowed by an except": (
+        "def f(x):\n    try:\n        y = 1\n        # BEGIN SOLUTION\n        return x\n"
+        "        # END SOLUTION\n    except Exception:\n        return y\n",
+        4,
+        "swallowed by the except on line 7",
     ),
     "source does not compile": ("def f(:\n", 1, "does not compile"),
     "source does not tokenize": ("x = (\n", 1, "does not compile"),
@@ -319,6 +327,11 @@ def test_fault_is_named_with_its_line(name):
     source, line, text = FAULTS[name]
     found = faults_of(source)
     assert any(fault.startswith(f"x.py:{line}: ") and text in fault for fault in found), found
+
+
+def test_what_is_wrong_is_said_once():
+    [fault] = faults_of("class A:\n    # BEGIN SOLUTION\n    x = 1\n    # END SOLUTION\n")
+    assert fault == "x.py:3: the stub leaves class A without a body"
 
 
 def test_bytes_that_are_no_text_are_a_fault():
@@ -425,6 +438,30 @@ def test_all_faults_are_listed_and_nothing_is_written(root, run):
             f"{UNIT}/b.py:1",
             f"{UNIT}/deep/c.py:1",
         ]
+
+
+@pytest.mark.parametrize("left", [[], ["solutions/__init__.py"], [f"{UNIT}/review.toml"]])
+def test_no_source_at_all_removes_no_stub(root, run, left):
+    run(root)
+    before = tree(root)
+    shutil.rmtree(root / "solutions")
+    write(root, dict.fromkeys(left, ""))
+    for arguments in ([], ["--check"]):
+        code, output = run(root, *arguments)
+        assert code == 1 and tree(root) == before
+        assert output == (
+            "solutions: no Python file in it; expected <unit>/<module>.py\n"
+            "stubs: 1 fault, nothing written\n"
+        )
+
+
+@pytest.mark.parametrize("folder", [UNIT, "assignment/attention"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("nowhere")])
+def test_what_is_no_file_is_a_fault(root, run, folder, make):
+    run(root)
+    make(root / folder / "odd.py")
+    code, output = run(root)
+    assert code == 1 and output.splitlines()[0] == f"{folder}/odd.py: not a regular file"
 
 
 def test_a_link_is_replaced_not_written_through(root, run):

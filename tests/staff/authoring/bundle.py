@@ -44,6 +44,8 @@ def collect(root: Path) -> tuple[list[Path], list[str]]:
     for path in [*files, *(root / name for name in FOLDERS)]:
         if path.is_symlink():
             faults.append(f"{relative(path, root)}: a link; the bundle takes real files only")
+        elif path.exists() and not path.is_file() and not path.is_dir():
+            faults.append(f"{relative(path, root)}: neither a file nor a folder; remove it")
         elif path.is_file() and path.suffix not in KINDS and path.name not in FILES:
             faults.append(
                 f"{relative(path, root)}: kind {path.suffix or 'without suffix'} is not in "

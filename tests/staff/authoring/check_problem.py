@@ -18,7 +18,7 @@ from tests.grading.scoring import score
 
 from . import mutation, stubs
 from .handout import has_box, headings
-from .source import ROOT
+from .source import ROOT, BadFile, read
 from .workers import Settings
 
 SEED = 0
@@ -80,7 +80,10 @@ def _files(problem: Problem, root: Path) -> Check:
 def _handout(problem: Problem, root: Path) -> Check:
     path = f"handout/{problem.unit}.typ"
     file = root / path
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    try:
+        text = read(file, root) if file.exists() else ""
+    except BadFile as error:
+        return Check("handout", False, str(error))
     titles = headings(text)
     said = f"{path}, section {problem.handout!r}"
     if problem.handout not in titles:

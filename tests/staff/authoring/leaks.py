@@ -6,14 +6,17 @@ consecutive lines of a region, of which two are telling; or, of a region without
 of it, if one line is telling. A line is telling if it has 20 characters and stands nowhere in
 `solutions/` outside the regions, so that signatures, loops and words that a student sees anyway
 don't count. An oracle that repeats three lines of the reference is not independent of it, and is
-rightly reported. Indentation and blank lines make no difference; in notebooks and other JSON,
-strings are read as the text they hold.
+rightly reported. Lines are compared by what they say (`_plain`): indentation, comment signs, quotes
+and HTML escapes make no difference, nor does the encoding; in notebooks and other JSON, strings are
+read as the text they hold.
 """
 
 from __future__ import annotations
 
+import html
 import io
 import json
+import re
 import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -29,6 +32,10 @@ BYTECODE_SUFFIXES = {".pyc", ".pyo", ".so", ".pyd"}
 PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"7z\xbc\xaf", b"Rar!")
 # The first two bytes of compiled Python count up with its versions: 3.0 had 3000, 3.14 has 3627.
 BYTECODE_MAGIC = range(2900, 4000)
+JSON = (".json", ".ipynb", ".jsonl")
+MARKUP = (".html", ".svg")
+EDGES = re.compile(r"^[\W_]+|[\W_]+$")
+TAG = re.compile(r"<[^<>]*>")
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,7 @@ def find_secrets(root: Path) -> list[Secret]:
                 inside.append((f"{relative(path, root)}:{span.begin}", region))
             outside = enumerate(rows, start=1)
             seen.update(
-                row.strip() for line, row in outside if not any(s.holds(line) for s in spans)
+                _plain(row) for line, row in outside if not any(s.holds(line) for s in spans)
             )
     return [secret for where, region in inside for secret in _windows(where, region, seen)]
 
@@ -93,26 +100,38 @@ def _by_first_line(secrets: list[Secret]) -> dict[str, list[Secret]]:
 
 
 def _secrets_in(name: str, data: bytes, secrets: dict[str, list[Secret]]) -> list[str]:
-    try:
-        text = decode(data)
-    except UnicodeDecodeError:
-        return []
-    lines = _significant(_texts(name, text))
     found = {}
-    for index, line in enumerate(lines):
-        for secret in secrets.get(line, ()):
-            if tuple(lines[index : index + len(secret.lines)]) == secret.lines:
-                found[secret.where] = None
+    for text in _readings(data):
+        lines = _significant(_rows(name, text))
+        for index, line in enumerate(lines):
+            for secret in secrets.get(line, ()):
+                if tuple(lines[index : index + len(secret.lines)]) == secret.lines:
+                    found[secret.where] = None
     return list(found)
 
 
-def _texts(name: str, text: str) -> list[str]:
-    if name.endswith((".json", ".ipynb")):
-        try:
-            return [row for part in _strings(json.loads(text)) for row in part.split("\n")]
-        except ValueError:
-            pass
-    return text.split("\n")
+def _readings(data: bytes) -> Iterator[str]:
+    """The data as text, in each encoding that it may have; what is no text reads as nonsense."""
+    encodings = ["utf-8", "utf-16-le", "utf-16-be"] if b"\0" in data else ["utf-8"]
+    for encoding in encodings:
+        yield data.decode(encoding, "replace").replace("\0", "").lstrip("\ufeff")
+
+
+def _rows(name: str, text: str) -> list[str]:
+    if name.endswith(JSON):
+        documents = text.splitlines() if name.endswith(".jsonl") else [text]
+        parts = [part for document in documents for part in _json_texts(document)]
+        return [row for part in parts for row in part.splitlines()]
+    if name.endswith(MARKUP):  # a tag may stand within a line (colours) or end one (paragraphs)
+        text = TAG.sub("", text) + TAG.sub("\n", text)
+    return text.splitlines()
+
+
+def _json_texts(document: str) -> list[str]:
+    try:
+        return list(_strings(json.loads(document)))
+    except ValueError:  # no JSON: as it stands
+        return [document]
 
 
 def _strings(value: object) -> Iterator[str]:
@@ -127,9 +146,13 @@ def _strings(value: object) -> Iterator[str]:
 
 
 def _significant(lines: Iterable[str]) -> list[str]:
-    """Stripped lines with a letter or digit: layout alone shall hide or make no match."""
-    stripped = (line.strip() for line in lines)
-    return [line for line in stripped if any(map(str.isalnum, line))]
+    """The lines that say something: layout alone shall hide or make no match."""
+    return [plain for line in lines if (plain := _plain(line))]
+
+
+def _plain(line: str) -> str:
+    """A line from its first letter or digit to its last, as it reads: no quoting, no escapes."""
+    return EDGES.sub("", " ".join(html.unescape(line).split()))
 
 
 def _members(data: bytes, prefix: str = "") -> Iterator[tuple[str, bytes]]:

@@ -6,6 +6,7 @@ Every mutant must be caught, every variant accepted; `make mutants`, `UNIT=atten
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,10 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from . import trial, wrong_and_right
-from .source import ROOT
+from .source import ROOT, BadFile
 from .verdict import Verdict, judge
 from .workers import Outcome, Settings, run_all
-from .wrong_and_right import BadFile, Candidate
+from .wrong_and_right import Candidate
 
 OUTPUT_LINES = 25
 
@@ -152,11 +153,25 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.staff.authoring.mutation")
     parser.add_argument("--unit", help="this unit only, such as attention")
     parser.add_argument("--problem", help="this problem only, such as attention.kv_cache")
-    parser.add_argument("--jobs", type=int, default=2, help="trials at a time (default: 2)")
+    jobs, seconds = _above_zero(int, "a whole number"), _above_zero(float, "a number")
+    parser.add_argument("--jobs", type=jobs, default=2, help="trials at a time (default: 2)")
     parser.add_argument("--seed", type=int, default=0, help="of the tests' inputs (default: 0)")
-    parser.add_argument("--limit", type=float, default=60, help="seconds for one (default: 60)")
+    parser.add_argument("--limit", type=seconds, default=60, help="seconds for one (default: 60)")
     parser.add_argument("--verbose", action="store_true", help="say what killed each mutant")
     return parser.parse_args(arguments)
+
+
+def _above_zero(kind: type, expected: str) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        try:
+            number = kind(text)
+        except ValueError:
+            number = 0
+        if not 0 < number < math.inf:
+            raise argparse.ArgumentTypeError(f"got {text!r}, expected {expected} above 0")
+        return number
+
+    return read
 
 
 if __name__ == "__main__":

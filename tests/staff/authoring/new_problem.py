@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import keyword
 import re
+import shutil
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from string import Template
 
@@ -18,7 +20,7 @@ from tests.grading.course import load_course
 from tests.grading.course_file import CourseError
 
 from .handout import headings
-from .source import ROOT
+from .source import ROOT, BadFile, read
 from .stubs import make_stub
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -36,7 +38,7 @@ def new_problem(problem: str, title: str | None = None, root: Path = ROOT) -> li
     """Make the files of `problem` ("unit.name") and return their paths."""
     unit, module = _names(problem)
     title = title or _title(module)
-    if not title.strip() or set(title) & set('"\\\n#$*_<>@[]`'):
+    if not title.strip() or not title.isprintable() or set(title) & set('"\\#$*_<>@[]`'):
         raise Refused(f"title {title!r}: expected a line without quotes or markup")
     words = {"problem": problem, "unit": unit, "module": module, "title": title}
     words |= {"unit_title": _title(unit), "label": module.replace("_", "-")}
@@ -94,21 +96,35 @@ def _course(words: dict[str, str], root: Path) -> str:
         raise Refused(str(error)) from None
     if words["problem"] in course.problems:
         raise Refused(f"{words['problem']}: {COURSE} has it already")
-    text = (root / COURSE).read_text(encoding="utf-8").rstrip("\n") + "\n"
+    text = read(root / COURSE, root).rstrip("\n") + "\n"
     if words["unit"] not in course.units:
+        _check_unit(words["unit"], root)
         text += _fill("course_unit.toml", words)
     text += _fill("course_problem.toml", words)
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / "course.toml"
         draft.write_text(text, encoding="utf-8")
-        load_course(draft)
+        try:
+            load_course(draft)
+        except CourseError as error:
+            raise Refused(f"{COURSE} cannot be extended: {error}") from None
     return text
+
+
+def _check_unit(unit: str, root: Path) -> None:
+    """A new unit must not take over a file that the handout or the tests have for themselves."""
+    taken = [name for name in (f"handout/{unit}.typ", f"tests/{unit}.py") if (root / name).exists()]
+    if taken:
+        raise Refused(
+            f"{taken[0]} is there already, and the course has no unit {unit!r}: choose another "
+            f"name, or, if it is a chapter, put [units.{unit}] into {COURSE} first"
+        )
 
 
 def _handout(words: dict[str, str], root: Path) -> dict[str, str]:
     path = f"handout/{words['unit']}.typ"
     file = root / path
-    text = file.read_text(encoding="utf-8") if file.exists() else _fill("unit.typ", words)
+    text = read(file, root) if file.exists() else _fill("unit.typ", words)
     if words["title"] in headings(text):
         raise Refused(f"{path} has a section {words['title']!r} already; choose another --title")
     if f"<sec:{words['label']}>" in text:
@@ -117,28 +133,27 @@ def _handout(words: dict[str, str], root: Path) -> dict[str, str]:
 
 
 def _write(files: dict[str, str], root: Path) -> None:
-    before = {path: _content(root / path) for path in files}
-    made: list[Path] = []
-    try:
-        for path, text in files.items():
-            target = root / path
-            made += _missing_folders(target.parent)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
-    except BaseException:
-        for path, old in before.items():
-            if old is not None:
-                (root / path).write_bytes(old)
+    """All files or none: written aside, where a full disk harms nothing, then moved into place."""
+    with (
+        tempfile.TemporaryDirectory(dir=root, prefix=".new-problem-") as aside,
+        ExitStack() as undo,
+    ):
+        moves = [(Path(aside) / f"{n}.new", root / path) for n, path in enumerate(files)]
+        for (draft, target), text in zip(moves, files.values(), strict=True):
+            draft.write_text(text, encoding="utf-8")
+            if target.exists():
+                shutil.copy2(target, draft.with_suffix(".old"))
+        for draft, target in moves:
+            for folder in _missing_folders(target.parent):
+                folder.mkdir()
+                undo.callback(folder.rmdir)
+            old = draft.with_suffix(".old")
+            if old.exists():
+                undo.callback(old.replace, target)
             else:
-                (root / path).unlink(missing_ok=True)
-        for folder in reversed(made):
-            if folder.exists():
-                folder.rmdir()
-        raise
-
-
-def _content(path: Path) -> bytes | None:
-    return path.read_bytes() if path.exists() else None
+                undo.callback(target.unlink, missing_ok=True)
+            draft.replace(target)
+        undo.pop_all()
 
 
 def _missing_folders(folder: Path) -> list[Path]:
@@ -154,7 +169,7 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     options = parser.parse_args(arguments)
     try:
         files = new_problem(options.problem, options.title, root)
-    except Refused as error:
+    except (Refused, BadFile, OSError) as error:
         print(f"new-problem: {error}; nothing was written", file=sys.stderr)
         return 1
     print(*(f"made or extended {file}" for file in files), sep="\n")

@@ -11,28 +11,36 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.grading.course import Course, load_course
-from tests.grading.submission import REPOSITORY
+from tests.grading.course_file import CourseError
 from tests.grading.wording import points
 
-README = REPOSITORY / "README.md"
+from .source import ROOT, BadFile, read
+
+RUNS = {"stubs": "assignment", "reference": "solutions"}
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.staff.authoring.readme")
     parser.add_argument("--check", action="store_true", help="only say whether it is current")
-    check = parser.parse_args().check
-    text = README.read_text()
-    table = points_table(load_course(REPOSITORY / "tests" / "course.toml"))
-    current = with_block(text, "points", table)
+    check = parser.parse_args(arguments).check
+    file = root / "README.md"
+    try:
+        text = read(file, root)
+        table = points_table(load_course(root / "tests" / "course.toml"))
+        current = with_block(text, "points", table)
+        for name, submission in RUNS.items() if not check else ():
+            current = with_block(current, name, f"```\n{grade(submission, root)}\n```")
+    except (BadFile, CourseError, ValueError, subprocess.CalledProcessError) as error:
+        print(f"readme: {error}; nothing was written", file=sys.stderr)
+        return 1
     if check:
         if current != text:
             print("README.md: the table of points is not tests/course.toml's: run `make readme`")
         return int(current != text)
-    for name, submission in {"stubs": "assignment", "reference": "solutions"}.items():
-        current = with_block(current, name, f"```\n{grade(submission)}\n```")
-    README.write_text(current)
+    file.write_text(current, encoding="utf-8")
     return 0
 
 
@@ -48,12 +56,12 @@ def points_table(course: Course) -> str:
     return "\n".join([*head, *rows, f"| | core track | | {total} |"])
 
 
-def grade(submission: str) -> str:
+def grade(submission: str, root: Path) -> str:
     """What `make grade` prints, at 80 columns."""
     command = [sys.executable, "-m", "tests.grading", "--submission", submission, "--seed", "1"]
     environment = os.environ | {"COLUMNS": "80", "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(
-        command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        command, cwd=root, env=environment, stdout=subprocess.PIPE, encoding="utf-8", check=True
     )
     return "\n".join(line.rstrip() for line in done.stdout.strip("\n").splitlines())
 

@@ -8,6 +8,7 @@ import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from .handlers import swallowed
 from .markers import Report, Span
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -50,15 +51,19 @@ Removed = dict[int, Region]
 
 def find_regions(source: str, spans: list[Span], report: Report) -> list[Region]:
     """The regions of a source that compiles; every fault goes to `report`."""
-    all_blocks = list(_blocks(ast.parse(source)))
+    tree = ast.parse(source)
+    all_blocks = list(_blocks(tree))
     code = _code_lines(source)
     found = (_region(span, all_blocks, code, report) for span in spans)
     regions = [region for region in found if region is not None]
     removed = {id(statement): region for region in regions for statement in region.statements}
     for block in all_blocks:
         _check_left_over(block, removed, report)
+    caught = swallowed(tree)
     for region in regions:
         _check_docstring(region, report)
+        if region.in_function and (by := caught.get(id(region.statements[0]))):
+            report(region.span.begin, f"the stub's NotImplementedError would be swallowed by {by}")
     return regions
 
 

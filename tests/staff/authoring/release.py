@@ -6,6 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from tests.grading.wording import plural
+
 from . import bundle, leaks, stubs
 from .source import ROOT
 
@@ -37,7 +39,7 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     archive, faults = build(parser.parse_args(arguments).output, root)
     if faults:
         print(*faults, sep="\n", file=sys.stderr)
-        print(f"release: {len(faults)} faults, no bundle", file=sys.stderr)
+        print(f"release: {plural(len(faults), 'fault')}, no bundle", file=sys.stderr)
         return 1
     size = archive.stat().st_size / 1e6
     print(f"release: {archive} ({size:.1f} MB), no solution, staff file or bytecode in it")

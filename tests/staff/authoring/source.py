@@ -8,16 +8,21 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 
 
+class BadFile(Exception):
+    """A file that cannot be used; the text says which, what came and what was expected."""
+
+
 @dataclass(frozen=True, order=True)
 class Fault:
-    """Something an author has to mend, shown as `path:line: message`."""
+    """Something an author has to mend, shown as `path:line: message`; line 0 is all of it."""
 
     path: str
     line: int
     message: str
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.message}"
+        place = f"{self.path}:{self.line}" if self.line else self.path
+        return f"{place}: {self.message}"
 
 
 def decode(data: bytes) -> str:
@@ -27,6 +32,18 @@ def decode(data: bytes) -> str:
     """
     text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     return text if not text or text.endswith("\n") else text + "\n"
+
+
+def read(path: Path, root: Path) -> str:
+    """A text file, as `decode` gives it; BadFile when there is none."""
+    try:
+        data = path.read_bytes()
+        return decode(data)
+    except UnicodeDecodeError as error:
+        came = f"byte {error.start} is 0x{data[error.start]:02x}"
+        raise BadFile(f"{relative(path, root)}: {came}; expected text in UTF-8") from None
+    except OSError as error:
+        raise BadFile(f"{relative(path, root)}: cannot be read: {error.strerror}") from None
 
 
 def relative(path: Path, root: Path) -> str:

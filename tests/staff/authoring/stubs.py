@@ -10,9 +10,10 @@ import argparse
 import difflib
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.grading.wording import plural
 
 from .markers import Report, find_spans
 from .regions import Region, find_regions
@@ -47,29 +48,34 @@ def make_stub(data: bytes, path: str = "<source>") -> tuple[str, list[Fault]]:
     def report(line: int, message: str) -> None:
         faults.append(Fault(path, line, message))
 
-    stub = _make_stub(data, report)
+    source = _source(data, report)
+    regions = find_regions(source, find_spans(source, report), report)
+    stub = _without(source, regions)
+    if not faults:  # else what is wrong has been said, in better words than the compiler's
+        _check_compiles(stub, regions, report)
     return ("", sorted(faults)) if faults else (stub, [])
 
 
 def plan(root: Path = ROOT) -> tuple[list[Change], list[Fault]]:
     """What has to change in `assignment/`, and every fault that stands in the way."""
     wanted: dict[str, bytes] = {}
-    faults: list[Fault] = []
-    for source in _sources(root / "solutions"):
-        path = relative(source, root)
+    sources, faults = _python_files("solutions", root)
+    if not sources:
+        faults.append(Fault("solutions", 0, "no Python file in it; expected <unit>/<module>.py"))
+    for path, source in sources.items():
         if source.parent.parent != root / "solutions":
             faults.append(Fault(path, 1, "a unit is flat: no Python files in a folder of it"))
             continue
         stub, found = make_stub(source.read_bytes(), path)
         faults += found
         wanted[f"assignment/{path.removeprefix('solutions/')}"] = stub.encode()
-    present = {relative(file, root): file for file in _sources(root / "assignment")}
+    present, in_the_way = _python_files("assignment", root)
     changes = []
     for path in sorted({*wanted, *present}):
         old = present[path].read_bytes() if path in present else None
         if old != wanted.get(path):
             changes.append(Change(path, old, wanted.get(path)))
-    return changes, sorted(faults)
+    return changes, sorted(faults + in_the_way)
 
 
 def apply(changes: list[Change], root: Path = ROOT) -> None:
@@ -93,7 +99,7 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     changes, faults = plan(root)
     if faults:
         print(*faults, sep="\n", file=sys.stderr)
-        print(f"stubs: {len(faults)} faults, nothing written", file=sys.stderr)
+        print(f"stubs: {plural(len(faults), 'fault')}, nothing written", file=sys.stderr)
         return 1
     if not check:
         apply(changes, root)
@@ -103,20 +109,30 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     for change in changes:
         print(change.diff())
     if changes:
-        print(f"stubs: {len(changes)} files out of step with solutions/; `make stubs` writes them")
+        files = plural(len(changes), "file")
+        print(f"stubs: {files} out of step with solutions/; `make stubs` writes them")
         return 1
     print("stubs: in step with solutions/")
     return 0
 
 
-def _sources(tree: Path) -> Iterator[Path]:
-    for unit in units(tree):
+def _python_files(tree: str, root: Path) -> tuple[dict[str, Path], list[Fault]]:
+    """The Python files of a tree's units by their path from the root, and what only looks so."""
+    files: dict[str, Path] = {}
+    faults: list[Fault] = []
+    for unit in units(root / tree):
         for path in sorted(unit.rglob("*.py")):
-            if not any(is_junk(part) for part in [path, *path.relative_to(unit).parents]):
-                yield path
+            if any(is_junk(part) for part in [path, *path.relative_to(unit).parents]):
+                continue
+            if path.is_file():
+                files[relative(path, root)] = path
+            else:
+                faults.append(Fault(relative(path, root), 0, "not a regular file"))
+    return files, faults
 
 
-def _make_stub(data: bytes, report: Report) -> str:
+def _source(data: bytes, report: Report) -> str:
+    """The text of a source that compiles, or nothing."""
     try:
         source = decode(data)
         compile(source, "source", "exec")
@@ -126,15 +142,15 @@ def _make_stub(data: bytes, report: Report) -> str:
     except (SyntaxError, ValueError) as error:
         report(getattr(error, "lineno", None) or 1, f"does not compile: {error}")
         return ""
-    spans = find_spans(source, report)
-    regions = find_regions(source, spans, report)
-    stub = _without(source, regions)
+    return source
+
+
+def _check_compiles(stub: str, regions: list[Region], report: Report) -> None:
     try:
         compile(stub, "stub", "exec")
     except SyntaxError as error:
         line = regions[0].span.begin if regions else 1
         report(line, f"the stub would not compile: {error.msg}: {(error.text or '').strip()!r}")
-    return stub
 
 
 def _without(source: str, regions: list[Region]) -> str:

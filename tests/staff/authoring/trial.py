@@ -50,7 +50,7 @@ def hold(candidate: Candidate, root: Path, folder: Path, seed: int) -> dict:
     tree = folder / "tree"
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(root / "solutions", tree, ignore=ignore)
-    (tree / unit / f"{module}.py").write_text(candidate.source)
+    (tree / unit / f"{module}.py").write_text(candidate.source, encoding="utf-8")
     if broken := _does_not_load(candidate, tree):
         return {"records": [], "trouble": broken, "imported": []}
     watcher = _Watcher(correctness_only=candidate.loses == "correctness")

@@ -13,15 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.grading.course import Course, load_course
+from tests.grading.course_file import CourseError
 
-from .source import decode, relative
+from .source import BadFile, read, relative
 
 KEYS = ("name", "idea", "loses", "old", "new")
 LOSSES = ("correctness", "cost")
-
-
-class BadFile(Exception):
-    """A mutant or variant that cannot be tried; the text says where and why."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,10 @@ def strays(root: Path) -> list[str]:
 
 
 def _course(root: Path) -> Course:
-    return load_course(root / "tests" / "course.toml")
+    try:
+        return load_course(root / "tests" / "course.toml")
+    except CourseError as error:
+        raise BadFile(str(error)) from None
 
 
 def _reference(root: Path, problem: str) -> Candidate:
@@ -92,7 +92,7 @@ def _reference(root: Path, problem: str) -> Candidate:
     for name in (f"solutions/{unit}/{module}.py", f"tests/{unit}/test_{module}.py"):
         if not (root / name).is_file():
             raise BadFile(f"{name}: missing; {problem} is in tests/course.toml")
-    source = decode((root / f"solutions/{unit}/{module}.py").read_bytes())
+    source = read(root / f"solutions/{unit}/{module}.py", root)
     return Candidate(problem, "as it is", "reference", "must pass", "", source)
 
 
@@ -103,9 +103,12 @@ def _mutants(root: Path, reference: Candidate) -> Iterator[Candidate | BadFile]:
         yield BadFile(f"{where}: missing; a problem needs at least one mutant")
         return
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        data = tomllib.loads(read(path, root))
+    except tomllib.TOMLDecodeError as error:
         yield BadFile(f"{where}: not valid TOML: {error}")
+        return
+    except BadFile as error:
+        yield error
         return
     tables = data.pop("mutant", [])
     if data or not isinstance(tables, list) or not tables:
@@ -123,8 +126,10 @@ def _mutants(root: Path, reference: Candidate) -> Iterator[Candidate | BadFile]:
             yield BadFile(f"{where}: {error}")
 
 
-def _mutant(table: dict, number: int, reference: Candidate) -> Candidate:
-    name = f"mutant {table.get('name') or number!r}" if isinstance(table, dict) else "mutant"
+def _mutant(table: object, number: int, reference: Candidate) -> Candidate:
+    if not isinstance(table, dict):
+        raise BadFile(f"mutant {number} is {table!r}; expected a table with {', '.join(KEYS)}")
+    name = f"mutant {table.get('name') or number!r}"
     if missing := [key for key in KEYS if key not in table]:
         raise BadFile(f"{name}: no {', '.join(missing)}; a mutant has {', '.join(KEYS)}")
     if unknown := sorted(set(table) - set(KEYS)):
@@ -152,8 +157,8 @@ def _variants(root: Path, problem: str) -> Iterator[Candidate | BadFile]:
     for path in sorted(folder.glob("*.py")):
         if path.name == "__init__.py":
             continue
-        source = decode(path.read_bytes())
         try:
+            source = read(path, root)
             _must_compile(source, relative(path, root))
             yield Candidate(problem, path.stem, "variant", _first_line(source), "", source)
         except BadFile as error:

@@ -112,6 +112,8 @@ def _check_request(
     uniforms: Tensor | None,
     max_length: int | None,
 ) -> None:
+    if not prompts:
+        raise ValueError("prompts is empty, expected at least one prompt")
     for row, prompt in enumerate(prompts):
         if not prompt:
             raise ValueError(f"prompts[{row}] is empty, expected at least one token")
