@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.grading.submission import locate
 from tests.grading.transport.forkserver import ForkServer
+from tests.grading.walls.kernel import hide_from_other_processes
 
 WRONG_CALL = 2
 INTERRUPTED = 130  # as shells have it
@@ -24,6 +25,7 @@ def main() -> int:
     if not locate(options.submission).exists():
         print(f"--submission: there is no {options.submission}", file=sys.stderr)
         return WRONG_CALL
+    hide_from_other_processes()
     try:
         server = ForkServer()
         from tests.grading.grade import grade  # slow: torch. The server's process imports it, too

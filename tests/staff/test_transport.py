@@ -278,7 +278,7 @@ def processes_of(server) -> set[int]:
 
 
 def test_a_hang_is_cut_and_its_process_is_gone(server):
-    server.status(server.fork())  # carried out after the end of all others
+    server.how_it_ended(server.fork())  # carried out after the end of all others
     before = processes_of(server)
     proxy.end()
     proxy.begin(server, time_limit=5)
@@ -288,7 +288,7 @@ def test_a_hang_is_cut_and_its_process_is_gone(server):
     assert len(processes_of(server)) == len(before) + 1
     proxy.end()
     assert time.monotonic() - started < 30  # and not the 60 s that it sleeps
-    server.status(server.fork())
+    server.how_it_ended(server.fork())
     assert processes_of(server) == before
 
 
@@ -415,11 +415,11 @@ def test_a_fork_is_cheap(server):
     times = []
     for _ in range(5):
         started = time.monotonic()
-        server.status(server.fork())
+        server.how_it_ended(server.fork())
         times.append(time.monotonic() - started)
     started = time.monotonic()
     fresh = ForkServer()
-    fresh.status(fresh.fork())
+    fresh.how_it_ended(fresh.fork())
     start_up = time.monotonic() - started
     fresh.close()
     assert sorted(times)[2] < start_up / 5

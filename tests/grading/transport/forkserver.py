@@ -23,7 +23,7 @@ from tests.grading.course import load_course
 from tests.grading.errors import GraderError, ServerDied
 from tests.grading.intake import stage
 from tests.grading.submission import REPOSITORY, locate
-from tests.grading.walls import clean_up_after
+from tests.grading.walls import clean_up_after, limits
 
 _BOOT = """
 import sys
@@ -46,7 +46,6 @@ class Child:
     output: BinaryIO
     module: str  # which it has loaded; "" for none
     used: bool = False  # by an earlier test, which passed
-    start: int = 0  # of what this test has printed
 
     def close(self) -> None:
         """Give up our ends of it."""
@@ -55,11 +54,15 @@ class Child:
 
     def printed(self, limit: int = 2000) -> str:
         """The end of what the submission wrote to stdout and stderr."""
-        size = self.output.seek(0, os.SEEK_END)
-        start = max(self.start, size - limit)
-        self.output.seek(start)
-        text = self.output.read(limit).decode(errors="replace")
-        return f"[…] {text}" if start > self.start else text
+        file = self.output.fileno()
+        start = max(0, os.fstat(file).st_size - limit)
+        text = os.pread(file, limit, start).decode(errors="replace")
+        return f"[…] {text}" if start else text
+
+    def forget_printed(self) -> None:
+        file = self.output.fileno()
+        os.ftruncate(file, 0)
+        os.lseek(file, 0, os.SEEK_SET)  # the child's place in the file, too
 
 
 def _environment() -> dict[str, str]:
@@ -138,7 +141,8 @@ class ForkServer:
 
     def give_back(self, child: Child) -> None:
         """The child's test has passed: the problem's next test may have it."""
-        child.used, child.start = True, child.output.seek(0, os.SEEK_END)
+        child.used = True
+        child.forget_printed()
         self._idle = child
 
     def fork(self, module: str = "") -> Child:
@@ -158,11 +162,15 @@ class ForkServer:
         with contextlib.suppress(GraderError):  # a dead zygote is told where it is missed
             self._ask({"end": child.number})
 
-    def status(self, child: Child) -> int:
-        """End the child and tell its exit status, negative for a signal."""
+    def how_it_ended(self, child: Child) -> str:
+        """End the child and tell how it ended: by itself with a status, or by which signal."""
         self._ask({"status": child.number})
         _ = self.missing_walls  # told before all else
-        return self._reply()["status"]
+        told = self._reply()
+        if told["out of memory"]:
+            return f"it needed more than {limits.MEMORY_TOGETHER / limits.GiB:g} GiB of memory"
+        status = told["status"]
+        return f"killed by signal {-status}" if status < 0 else f"exit status {status}"
 
     def close(self) -> None:
         """Let the zygote go; it ends what is still running, and removes `folder`."""

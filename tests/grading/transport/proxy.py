@@ -165,9 +165,9 @@ class Session(Codec):
             message, _ = self._channel.receive(time.monotonic() + PATIENCE)
         except Closed:
             self._ended = True
-            status = self._server.status(self._child)
+            how = self._server.how_it_ended(self._child)
             raise ServerDied(
-                f"a child ended with {status} before it was walled in: {self._child.printed()}"
+                f"a child ended ({how}) before it was walled in: {self._child.printed()}"
             ) from None
         except TooSlow:
             raise ServerDied(f"no child within {PATIENCE:.0f} seconds") from None
@@ -227,9 +227,9 @@ class Session(Codec):
         return error
 
     def _how_it_ended(self) -> str:
-        status, self._ended = self._server.status(self._child), True
-        by = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
-        return f"the submission's process ended in the middle of the test ({by})"
+        self._ended = True
+        how = self._server.how_it_ended(self._child)
+        return f"the submission's process ended in the middle of the test ({how})"
 
     def _fail(self, line: str, kind: type[SubmissionError] = SubmissionError) -> None:
         self._over = kind(line)

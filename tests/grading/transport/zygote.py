@@ -34,19 +34,17 @@ def main(descriptor: int, folder: str) -> None:
         folder: of the fork server, with `tree` and `scratch` in it; removed at the end.
     """
     building = Building(folder)
-    try:
-        building.try_out()
-        control = socket.socket(fileno=descriptor)
-        _send(control, {"missing walls": building.missing})
-        for name in PRELOADED:
-            with contextlib.suppress(ModuleNotFoundError):  # Triton exists on Linux only
-                importlib.import_module(name)
-        importlib.import_module("tests.grading.transport.warm_up").warm_up()
-        gc.collect()
-        gc.freeze()  # keeps the children's collections from copying our pages
-        _Zygote(control, building).serve()
-    finally:
-        building.close()
+    building.try_out()
+    control = socket.socket(fileno=descriptor)
+    _send(control, {"missing walls": building.missing})
+    for name in PRELOADED:
+        with contextlib.suppress(ModuleNotFoundError):  # Triton exists on Linux only
+            importlib.import_module(name)
+    importlib.import_module("tests.grading.transport.warm_up").warm_up()
+    gc.collect()
+    gc.freeze()  # keeps the children's collections from copying our pages
+    _Zygote(control, building).serve()
+    building.close()
 
 
 def _send(control: socket.socket, message: dict) -> None:
@@ -57,6 +55,7 @@ def _send(control: socket.socket, message: dict) -> None:
 class _Zygote:
     def __init__(self, control: socket.socket, building: Building):
         self._control, self._building = control, building
+        self._killed = 0  # processes that needed too much memory, when last asked
         self._descriptors: list[int] = []  # received, two for each fork request to come
         self._children: dict[int, int] = {}  # the grader's number of a child: its pid
 
@@ -67,7 +66,10 @@ class _Zygote:
             elif "end" in request:
                 self._end(request["end"])
             else:
-                _send(self._control, {"status": self._end(request["status"])})
+                killed = self._building.killed_for_memory()  # by others before, or it just now
+                status = self._end(request["status"])
+                _send(self._control, {"status": status, "out of memory": killed > self._killed})
+                self._killed = killed
         for number in list(self._children):
             self._end(number)
 

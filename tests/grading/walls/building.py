@@ -59,7 +59,7 @@ class Building:
         pid = self.fork()
         if pid == 0:
             with open(writer, "w") as answer:
-                Site(self, 0).confine(self.noting)
+                Site(self, 0).raise_walls(self.noting)
                 json.dump(self.missing, answer)
             os._exit(0)
         os.close(writer)
@@ -69,7 +69,13 @@ class Building:
 
     def confine(self, number: int) -> None:
         """In a child: raise every wall that stood when it was tried. OSError if one now fails."""
-        Site(self, number).confine()
+        site = Site(self, number)
+        site.raise_walls()
+        site.settle()
+
+    def killed_for_memory(self) -> int:
+        """How many processes of the submission needed too much memory together."""
+        return self.group.killed_for_memory() if self.group else 0
 
     def strays(self, known: Iterable[int]) -> list[int]:
         """Our children beside those known: processes whose parents in a submission are gone."""

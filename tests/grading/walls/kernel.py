@@ -50,6 +50,12 @@ def prctl(option: int, value: int = 1) -> None:
     _check(_libc.prctl(ctypes.c_int(option), ctypes.c_ulong(value), zero, zero, zero))
 
 
+def hide_from_other_processes() -> None:
+    """Let no process of the same user read this one's memory or environment (Linux only)."""
+    if sys.platform.startswith("linux"):
+        prctl(PR_SET_DUMPABLE, 0)
+
+
 def syscall(number: int, *arguments: object) -> int:
     """A system call by its number; the arguments are ctypes values."""
     return _check(_libc.syscall(ctypes.c_long(number), *arguments))

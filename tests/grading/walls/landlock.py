@@ -39,7 +39,7 @@ class _BeneathPath(ctypes.Structure):
 def restrict(readable: Iterable[str], writable: Iterable[str]) -> None:
     """From now on, read beneath `readable` only, and beneath `writable` do all but execute.
 
-    Paths that do not exist are passed over.
+    Paths that do not exist, or that this user cannot reach, are passed over.
     """
     version = kernel.syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))
     everything = (1 << _KINDS_OF_ACCESS.get(version, 16)) - 1
@@ -64,7 +64,7 @@ def restrict(readable: Iterable[str], writable: Iterable[str]) -> None:
 def _allow(rules: int, path: str, access: int) -> None:
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return
     try:
         is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)

@@ -42,7 +42,7 @@ class Site:
         is_root = os.geteuid() == 0 and building.stands("user")
         self._user = building.users[number % len(building.users)] if is_root else os.geteuid()
 
-    def confine(self, attempt: Callable[[str], AbstractContextManager] = _must_stand) -> None:
+    def raise_walls(self, attempt: Callable[[str], AbstractContextManager] = _must_stand) -> None:
         """Raise the walls that the building has; each within `attempt(its name)`.
 
         The order matters: the first ones need privileges that the later ones give up.
@@ -63,7 +63,14 @@ class Site:
                 self._make_scratch()
             if wall == "user":
                 self._give_up_privileges()
-        self._settle()
+
+    def settle(self) -> None:
+        """Live in the scratch folder; find neither tests nor solutions to import."""
+        os.chdir(self._home)
+        os.environ |= {"HOME": self._home, "TMPDIR": self._home, "USER": "submission"}
+        tempfile.tempdir = None
+        sys.path[:] = [place for place in sys.path if place != str(REPOSITORY)]
+        sys.modules["tests"].__path__ = []
 
     def _join_group(self) -> None:
         self._building.group.join()
@@ -111,10 +118,3 @@ class Site:
 
     def _folders(self) -> list[str]:
         return [place for place in self._readable() if os.path.isdir(place)]
-
-    def _settle(self) -> None:
-        """Live in the scratch folder."""
-        os.chdir(self._home)
-        os.environ |= {"HOME": self._home, "TMPDIR": self._home, "USER": "submission"}
-        tempfile.tempdir = None
-        sys.path[:] = [place for place in sys.path if place != str(REPOSITORY)]

@@ -21,12 +21,23 @@ def free_users() -> range:
 
 
 def become(user: int, needed: Iterable[str]) -> None:
-    """Be that user, with no group and no capability; it must be able to read the folders needed."""
+    """Be that user, with no group and no capability, for good.
+
+    OSError, and nothing has changed, where that user could not read the folders needed.
+    """
+    os.setresgid(user, user, 0)
+    os.setresuid(user, user, 0)
+    try:
+        for folder in needed:
+            os.listdir(folder)
+    except OSError:
+        os.setresuid(0, 0, 0)
+        os.setresgid(0, 0, 0)
+        raise
+    os.seteuid(0)
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
-    for folder in needed:
-        os.listdir(folder)
 
 
 def _known_numbers(kind: str) -> list[range]:
