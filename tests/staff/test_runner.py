@@ -1,0 +1,102 @@
+"""Three outcomes of a test: passed, failed, and spoilt by the grader, which charges nobody."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.grading.submission import REPOSITORY
+
+PROBLEM = "attention.kv_cache"
+# The runner calls pytest, so it runs in a process of its own; `accident` happens in there.
+SCRIPT = """
+import json, os, signal, sys
+sys.path.insert(0, {root!r})
+from pathlib import Path
+from tests.grading.transport import forkserver
+server = None
+seen = []
+
+def kill_the_zygote():
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            ours = str(server.folder) in (folder / "cmdline").read_text()
+            ours and os.kill(int(folder.name), signal.SIGKILL)
+        except OSError:
+            pass
+
+def after(test):
+    seen.append(test)
+    {accident}
+
+{before}
+server = forkserver.ForkServer()
+from tests.grading.runner import run
+outcome = run({submission!r}, problems=[{problem!r}], server=server, seed=7, on_test=after)
+records = [(r.test, r.outcome, r.message) for r in outcome.records]
+print(json.dumps([records, outcome.faults, os.path.exists(server.folder)]))
+"""
+
+
+def grade(submission: Path | str, accident: str = "pass", before: str = "") -> list:
+    """Records (test, outcome, message), the suite's faults, and whether anything was left."""
+    script = SCRIPT.format(
+        root=str(REPOSITORY),
+        submission=str(submission),
+        problem=PROBLEM,
+        accident=accident,
+        before=before,
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    records, faults, left = json.loads(done.stdout.splitlines()[-1])
+    assert not left and len({test for test, _, _ in records}) == len(records)
+    return [records, faults]
+
+
+def outcomes(records: list) -> Counter:
+    return Counter(outcome for _, outcome, _ in records)
+
+
+@pytest.fixture
+def forgetful(tmp_path) -> Path:
+    """A cache that cannot be rolled back: some tests pass, some fail."""
+    tree = shutil.copytree(REPOSITORY / "solutions", tmp_path / "solutions")
+    with (tree / "attention" / "kv_cache.py").open("a") as file:
+        file.write("\n\nKVCache.truncate = lambda self, lengths: None\n")
+    return tree
+
+
+ONCE = "len(seen) == 5 and kill_the_zygote()"
+
+
+def test_a_test_that_the_grader_spoilt_is_run_again():
+    undisturbed, _ = grade("solutions")
+    disturbed, faults = grade("solutions", ONCE)
+    assert [r[:2] for r in disturbed] == [r[:2] for r in undisturbed] and faults == []
+    assert outcomes(disturbed).keys() == {"passed"}
+
+
+def test_running_again_hides_no_failure(forgetful):
+    undisturbed, _ = grade(forgetful)
+    failed = outcomes(undisturbed)["failed"]
+    assert 0 < failed < len(undisturbed)
+    for accident in (ONCE, "seen[-1].count('truncate') and len(seen) < 40 and kill_the_zygote()"):
+        disturbed, _ = grade(forgetful, accident)
+        assert outcomes(disturbed)["failed"] + outcomes(disturbed)["grader error"] >= failed
+        again = {r[0]: r[1] for r in disturbed}
+        assert all(
+            again[test] != "passed" for test, outcome, _ in undisturbed if outcome == "failed"
+        )
+
+
+def test_a_grader_that_cannot_work_charges_nobody():
+    records, faults = grade("solutions", before="forkserver._BOOT = 'raise SystemExit(1)'")
+    assert outcomes(records).keys() == {"grader error"} and faults == []
+    assert all("zygote" in message for _, _, message in records)
