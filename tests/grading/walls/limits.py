@@ -18,8 +18,8 @@ CPU_PER_TEST = 240  # seconds, on all cores: the grader's patience ends long bef
 CPU = 4 * 3600
 
 
-def set_limits(by_user: bool) -> None:
-    """Limit this process and each that it starts; `by_user`: count processes, too."""
+def set_limits(own_user: bool) -> None:
+    """Limit this process and each that it starts; `own_user`: it shares its user with no other."""
     _limit("CORE", 0)
     _limit("FSIZE", OUTPUT)
     _limit("NOFILE", OPEN_FILES)
@@ -28,8 +28,7 @@ def set_limits(by_user: bool) -> None:
         size, _, _, _, _, data, _ = _pages()
         _limit("AS", size * resource.getpagesize() + 2 * MEMORY)
         _limit("DATA", data * resource.getpagesize() + MEMORY)
-    if by_user:
-        _limit("NPROC", PROCESSES)
+        _limit("NPROC", PROCESSES if own_user else PROCESSES + _threads())  # counted by user
     allow_cpu_for_a_test()
 
 
@@ -52,3 +51,9 @@ def _limit(name: str, most: int) -> None:
 def _pages() -> list[int]:
     with open("/proc/self/statm") as file:
         return [int(word) for word in file.read().split()]
+
+
+def _threads() -> int:
+    """How many threads the machine runs: no fewer than the user has."""
+    with open("/proc/loadavg") as file:
+        return int(file.read().split()[3].partition("/")[2])

@@ -22,7 +22,7 @@ SYSTEM = (
     "/etc/ld.so.cache", "/etc/localtime", "/dev/zero", "/dev/random", "/dev/urandom",
 )  # fmt: skip
 WRITABLE = ("/dev/null",)
-SECRET = [str(REPOSITORY / name) for name in ("tests", "solutions")]
+HIDDEN = [str(REPOSITORY / name) for name in ("tests", "solutions")]
 
 
 @contextmanager
@@ -94,7 +94,7 @@ class Site:
         users.become(self._user, self._folders())
 
     def _give_up_privileges(self) -> None:
-        limits.set_limits(by_user=os.geteuid() == self._user != 0 and self._building.stands("user"))
+        limits.set_limits(own_user=self._building.stands("user"))
         if sys.platform.startswith("linux"):
             kernel.drop_capabilities()
             kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
@@ -102,10 +102,10 @@ class Site:
 
     def _restrict_files(self) -> None:
         readable = [*self._readable(), *SYSTEM]
-        for secret in SECRET:
+        for hidden in HIDDEN:
             for folder in readable:
-                if f"{secret}/".startswith(f"{os.path.realpath(folder)}/"):
-                    raise OSError(f"{secret} lies in {folder}, which must be readable")
+                if f"{hidden}/".startswith(f"{os.path.realpath(folder)}/"):
+                    raise OSError(f"{hidden} lies in {folder}, which must be readable")
         writable = [self._home, *WRITABLE]
         if self._building.stands("scratch"):
             writable.append(scratch.SHARED_MEMORY)
