@@ -5,7 +5,30 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tests.grading.transport.proxy import Handle
+
+__tracebackhide__ = True  # pytest's word: a traceback ends in the test, not here
 SLACK = 4.0  # measured: no false rejection of textbook attention in 550 draws per dtype
+
+
+class Mismatch(AssertionError):
+    """A failed comparison: its line, and the parts that a report shows one by one."""
+
+    __module__ = "builtins"  # pytest then calls it "Mismatch", without a path before it
+
+    def __init__(
+        self,
+        line: str,
+        *,
+        expected: str,
+        got: str,
+        what: str = "",
+        where: str = "",
+        note: str = "",
+    ):
+        super().__init__(f"{what}: {line}" if what else line)
+        self.expected, self.got = expected, got
+        self.what, self.where, self.note = what, where, note
 
 
 def assert_close(
@@ -24,10 +47,12 @@ def assert_close(
         naive: the textbook form computed in the dtype under test: what rounding alone costs there.
         axes: names of the axes, such as "batch heads seq head_dim", for the message.
         what: what is compared, such as "keys", for the message.
+    Raises:
+        Mismatch: they differ.
     """
-    what = f"{what}: " if what else ""
-    _assert_tensor(got, expected, axes, what)
-    assert got.is_floating_point(), f"{what}expected a floating dtype, got {_dtype(got)}"
+    _check_tensor(got, expected, axes, what)
+    if not got.is_floating_point():
+        raise _mismatch("a floating dtype", _dtype(got), what)
     reference = expected.double()
     allowed = SLACK * torch.finfo(got.dtype).eps * _largest(reference)
     if naive is not None:
@@ -35,44 +60,57 @@ def assert_close(
     error = (got.detach().double() - reference).abs()
     wrong = ~(error <= allowed)  # written so that NaN is wrong
     if wrong.any():
-        raise AssertionError(
-            f"{what}{_first_difference(wrong, got, reference, axes)}; largest difference "
-            f"{_largest(error):.3g}, allowed {allowed:.3g}"
-        )
+        far = f"largest difference {_largest(error):.3g}, allowed {allowed:.3g}"
+        raise _first_difference(wrong, got, reference, axes, what, far)
 
 
 def assert_equal(got: object, expected: object, *, axes: str = "", what: str = "") -> None:
     """Assert exact equality of tensors (shape and values), or of lists, numbers and the like."""
-    what = f"{what}: " if what else ""
     if not isinstance(expected, Tensor):
-        assert got == expected, f"{what}expected {expected!r}, got {got!r}"
+        if isinstance(got, Tensor) and got.numel() != 1:  # == would compare element by element
+            raise _mismatch(repr(expected), f"a tensor of shape {list(got.shape)}", what)
+        if not got == expected:
+            raise _mismatch(repr(expected), repr(got), what)
         return
-    _assert_tensor(got, expected, axes, what)
+    _check_tensor(got, expected, axes, what)
     wrong = got != expected.to(got.dtype) if got.numel() else torch.zeros(0, dtype=torch.bool)
     if wrong.any():
-        raise AssertionError(what + _first_difference(wrong, got, expected, axes))
+        raise _first_difference(wrong, got, expected, axes, what)
 
 
-def _assert_tensor(got: object, expected: Tensor, axes: str, what: str) -> None:
-    assert isinstance(got, Tensor), f"{what}expected a tensor, got {type(got).__name__}"
+def _check_tensor(got: object, expected: Tensor, axes: str, what: str) -> None:
+    if not isinstance(got, Tensor):
+        raise _mismatch("a tensor", _kind(got), what)
     if got.shape != expected.shape:
         names = f" [{', '.join(axes.split())}]" if axes else ""
-        shapes = f"{list(expected.shape)}{names}, got {list(got.shape)}"
-        raise AssertionError(f"{what}expected shape {shapes}")
+        shape = f"{list(expected.shape)}{names}"
+        raise _mismatch(f"shape {shape}", str(list(got.shape)), what)
 
 
-def _first_difference(wrong: Tensor, got: Tensor, expected: Tensor, axes: str) -> str:
+def _mismatch(expected: str, got: str, what: str) -> Mismatch:
+    return Mismatch(f"expected {expected}, got {got}", expected=expected, got=got, what=what)
+
+
+def _first_difference(
+    wrong: Tensor, got: Tensor, expected: Tensor, axes: str, what: str, far: str = ""
+) -> Mismatch:
     index = tuple(wrong.nonzero()[0].tolist())
-    names = (
-        axes.split()
-        if len(axes.split()) == len(index)
-        else [f"axis {i}" for i in range(len(index))]
-    )
-    place = ", ".join(f"{name} {i}" for name, i in zip(names, index, strict=True))
-    return (
-        f"first differs at {place or 'the only element'}: expected {_number(expected[index])}, "
-        f"got {_number(got[index])}; {int(wrong.sum())} of {wrong.numel()} elements are off"
-    )
+    names = axes.split()
+    if len(names) != len(index):
+        names = [f"axis {i}" for i in range(len(index))]
+    where = ", ".join(f"{name} {i}" for name, i in zip(names, index, strict=True))
+    right, came = _number(expected[index]), _number(got[index])
+    note = f"{int(wrong.sum())} of {wrong.numel()} elements are off" + (f"; {far}" if far else "")
+    place = where or "the only element"
+    line = f"first differs at {place}: expected {right}, got {came}; {note}"
+    return Mismatch(line, expected=right, got=came, what=what, where=place, note=note)
+
+
+def _kind(value: object) -> str:
+    """What came in place of a tensor, in its author's words."""
+    if isinstance(value, Handle):  # stands for an object on the submission's side
+        return repr(value).removeprefix("<").removesuffix(" of the submission>")
+    return "None" if value is None else type(value).__name__
 
 
 def _number(element: Tensor) -> str:

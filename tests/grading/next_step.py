@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.grading.report import NextStep, ProblemScore, Run
+from tests.grading.report import Failure, NextStep, ProblemScore, Run
 
 
 def find_next_step(scores: Sequence[ProblemScore], run: Run) -> NextStep | None:
@@ -22,20 +22,27 @@ def _step(score: ProblemScore, run: Run) -> NextStep:
     command = f".venv/bin/pytest tests/{problem.unit} -k {problem.module} {run.options}".strip()
     if run.seed is not None and score.status != "not started":
         command += f" --seed {run.seed}"
+    first = _first_failure(score)
+    file = f"{problem.unit}/{problem.module}.py"
+    place = first.finding.place if first and first.finding else None
     return NextStep(
         problem=problem.name,
         title=problem.title,
-        file=f"{run.submission.rstrip('/')}/{problem.unit}/{problem.module}.py",
-        look_at=_look_at(score),
+        file=f"{run.submission.rstrip('/')}/{file}",
+        look_at=_look_at(score, first),
         handout=f'{problem.unit}, "{problem.handout}"',
         command=command,
+        line=place.line if place and place.file == file else None,
     )
 
 
-def _look_at(score: ProblemScore) -> str:
+def _first_failure(score: ProblemScore) -> Failure | None:
     """The first function that is not written, else the first failure."""
     unwritten = [failure for failure in score.failures if failure.unwritten]
-    first = next(iter((*unwritten, *score.failures)), None)
+    return next(iter((*unwritten, *score.failures)), None)
+
+
+def _look_at(score: ProblemScore, first: Failure | None) -> str:
     if first:
         message = first.message.removeprefix(f"{score.problem.name}: ")
         return message or f"{first.tests[0]} fails"

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.grading.errors import GraderError, describe, is_unwritten, needs_no_type
+from tests.grading.findings import find
 from tests.grading.records import Figure, TestRecord
 
 PRINTED = "printed by the submission"  # title of a report's section
+PRINTED_BELOW = f"\n\n{PRINTED}:\n"
+LONGEST_MESSAGE = 20_000  # characters; a submission can raise an error of any length
+LONGEST_TRACE = 16_000
 
 
 def record(
@@ -22,28 +28,50 @@ def record(
     """The record of a test's call, or of what failed around it: that is the grader's fault."""
     error = call.excinfo.value if call.excinfo else None
     at_fault = isinstance(error, GraderError) or (error is not None and call.when != "call")
+    outcome = "passed" if report.passed else "grader error" if at_fault else "failed"
     printed = next((text for title, text in report.sections if title == PRINTED), "")
-    details = report.longreprtext + (f"\n\n{PRINTED}:\n{printed}" if printed else "")
+    details = _ends(report.longreprtext, LONGEST_TRACE)
+    message = "" if error is None else _message(error)
+    failed = outcome == "failed" and error is not None
     return TestRecord(
         test=report.nodeid,
         problem=problem,
         group=group,
         cost=cost,
-        outcome="passed" if report.passed else "grader error" if at_fault else "failed",
-        message="" if report.passed else _message(error),
-        details="" if report.passed else details,
+        outcome=outcome,
+        message="" if report.passed else message,
+        details="" if report.passed else details + (f"{PRINTED_BELOW}{printed}" if printed else ""),
         unwritten=error is not None and is_unwritten(error),
         seconds=call.duration,
         figure=figure,
+        finding=find(error, message, problem, figure) if failed else None,
     )
 
 
-def _message(error: BaseException | None) -> str:
+def _message(error: BaseException) -> str:
     """The error in at most three lines, with its type where the text alone would puzzle."""
-    if error is None:
-        return ""
-    text, name = describe(error), type(error).__name__
-    if not (needs_no_type(error) or isinstance(error, pytest.fail.Exception)):
+    text, name = describe(error)[:LONGEST_MESSAGE], type(error).__name__
+    if isinstance(error, KeyError) and getattr(error, "__notes__", ()):
+        text = str(error.args[0])[:LONGEST_MESSAGE]  # it crossed as a text: str() quotes it again
+    if isinstance(error, AssertionError) and not text.startswith("assert "):
+        text = text.partition("\nassert ")[0]  # a line of the test's own needs no "assert 1 == 2"
+    if isinstance(error, pytest.fail.Exception):
+        text = _not_raised(text)
+    elif not needs_no_type(error):
         text = f"{name}: {text}"
     lines = [line.strip() for line in text.splitlines() if line.strip(" -")]
     return "\n".join(lines[:3]) or name
+
+
+def _not_raised(text: str) -> str:
+    """What `pytest.raises` says when nothing came, in the words of every other failure."""
+    if not text.startswith("DID NOT RAISE "):
+        return text
+    names = re.findall(r"\w+(?=[,)']|$)", text)  # ValueError; any of (ValueError, IndexError)
+    return f"expected {' or '.join(names)}, got no error"
+
+
+def _ends(text: str, limit: int) -> str:
+    """Both ends of a text that is too long: a traceback begins in the test, ends in the error."""
+    half = limit // 2
+    return text if len(text) <= limit else f"{text[:half]}\n[…]\n{text[-half:]}"

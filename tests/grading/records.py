@@ -19,6 +19,28 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Place:
+    """A line of the submission that was at work when a test failed."""
+
+    file: str  # from the unit's folder on: "attention/kv_cache.py"
+    line: int
+    function: str = ""
+    source: str = ""  # the line itself
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A failure taken apart, as far as that can be done honestly; what is not known is empty."""
+
+    what: str = ""  # was looked at: "keys", "k of KVCache.append"
+    where: str = ""  # the first difference, by axis name: "row 0, token 3"
+    expected: str = ""
+    got: str = ""
+    note: str = ""  # how far off: "2 of 3 elements are off"
+    place: Place | None = None
+
+
+@dataclass(frozen=True)
 class TestRecord:
     """The outcome of one test. Exactly one of `group` and `cost` is set."""
 
@@ -34,3 +56,4 @@ class TestRecord:
     unwritten: bool  # failed only because a stub raised NotImplementedError
     seconds: float
     figure: Figure | None = None
+    finding: Finding | None = None  # None where the test passed, or nothing is known but a message

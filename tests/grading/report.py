@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from tests.grading.course import Course, Problem
-from tests.grading.records import Figure, TestRecord
+from tests.grading.records import Figure, Finding, TestRecord
 from tests.grading.tiers import Tier, ratio
 from tests.grading.wording import amount, multiple, rounded
 
@@ -107,6 +107,7 @@ class Failure:
     details: str
     tests: tuple[str, ...]
     unwritten: bool
+    finding: Finding | None = None  # the first one's, too
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,7 @@ class NextStep:
     look_at: str
     handout: str
     command: str
+    line: int | None = None  # of the file, where it is known
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,18 @@ class Report:
             cents = rounded([score.points for score in track])
             shown |= {score.problem.name: cent for score, cent in zip(track, cents, strict=True)}
         return shown
+
+    def shown_parts(self, score: ProblemScore) -> list[tuple[Fraction, Fraction]]:
+        """(points, possible) of a problem's groups and costs in hundredths.
+
+        They add up to what is shown of the problem, and a part that earns all shows the same
+        number twice.
+        """
+        parts = (*score.groups, *score.costs)
+        total = self.shown[score.problem.name]
+        earned = rounded([part.points for part in parts], total)
+        lost = rounded([part.possible - part.points for part in parts], score.possible - total)
+        return [(won, won + rest) for won, rest in zip(earned, lost, strict=True)]
 
     def _track(self, track: str) -> list[ProblemScore]:
         return [score for score in self.problems if score.problem.track == track]

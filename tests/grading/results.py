@@ -8,11 +8,12 @@ import tempfile
 from fractions import Fraction
 from pathlib import Path
 
-from tests.grading.records import Figure, TestRecord
+from tests.grading.records import Figure, Finding, Place, TestRecord
 from tests.grading.report import (
     CostScore,
     Failure,
     GroupScore,
+    NextStep,
     ProblemScore,
     Report,
     Run,
@@ -50,7 +51,6 @@ def write_whole(text: str, path: Path | str) -> None:
 
 def as_data(report: Report) -> dict:
     """The report as results.json holds it."""
-    shown = report.shown
     step = report.next_step
     return {
         "version": VERSION,
@@ -62,8 +62,8 @@ def as_data(report: Report) -> dict:
             "provisional": report.provisional,
         },
         "faults": [clean(fault, LONGEST_MESSAGE) for fault in report.faults],
-        "next_step": None if step is None else {k: _line(v) for k, v in vars(step).items()},
-        "problems": [_problem(score, shown[score.problem.name]) for score in report.problems],
+        "next_step": None if step is None else _fields(step),
+        "problems": [_problem(report, score) for score in report.problems],
     }
 
 
@@ -88,47 +88,49 @@ def _total(total: Total) -> dict:
     }
 
 
-def _problem(score: ProblemScore, shown: Fraction) -> dict:
+def _problem(report: Report, score: ProblemScore) -> dict:
+    parts = report.shown_parts(score)
+    groups, costs = parts[: len(score.groups)], parts[len(score.groups) :]
     return {
         "name": score.problem.name,
         "title": score.problem.title,
         "unit": score.problem.unit,
         "track": score.problem.track,
         "status": score.status,
-        "points": _number(shown),
+        "points": _number(report.shown[score.problem.name]),
         "points_exact": str(score.points),
         "at_most": _number(score.at_most),
         "possible": _number(score.possible),
-        "groups": [_group(group) for group in score.groups],
-        "costs": [_cost(cost) for cost in score.costs],
+        "groups": [_group(*pair) for pair in zip(score.groups, groups, strict=True)],
+        "costs": [_cost(*pair) for pair in zip(score.costs, costs, strict=True)],
         "failures": [_failure(failure) for failure in score.failures],
         "faults": [clean(fault, LONGEST_MESSAGE) for fault in score.faults],
         "tests": [_test(record) for record in score.records],
     }
 
 
-def _group(group: GroupScore) -> dict:
+def _group(group: GroupScore, shown: tuple[Fraction, Fraction]) -> dict:
     return {
         "name": group.name,
         "gate": group.is_gate,
         "weight": _number(group.weight),
         "state": group.state,
-        "points": _number(group.points),
-        "possible": _number(group.possible),
+        "points": _number(shown[0]),
+        "possible": _number(shown[1]),
         "passed": group.passed,
         "tests": group.tests,
     }
 
 
-def _cost(cost: CostScore) -> dict:
+def _cost(cost: CostScore, shown: tuple[Fraction, Fraction]) -> dict:
     return {
         "name": cost.name,
         "counted_by": cost.counted_by,
         "share": float(cost.share),
         "state": cost.state,
         "tier": cost.tier.value if cost.tier else None,
-        "points": _number(cost.points),
-        "possible": _number(cost.possible),
+        "points": _number(shown[0]),
+        "possible": _number(shown[1]),
         "tests": cost.tests,
         "figure": _figure(cost.figure),
     }
@@ -154,7 +156,20 @@ def _failure(failure: Failure) -> dict:
         "message": clean(failure.message, LONGEST_MESSAGE),
         "unwritten": failure.unwritten,
         "tests": [_line(test) for test in failure.tests],
+        "finding": _finding(failure.finding),
     }
+
+
+def _finding(finding: Finding | None) -> dict | None:
+    if finding is None:
+        return None
+    texts = {k: clean(v, LONGEST_MESSAGE) for k, v in vars(finding).items() if k != "place"}
+    return texts | {"place": finding.place and _fields(finding.place)}
+
+
+def _fields(value: NextStep | Place) -> dict:
+    """A dataclass of texts and numbers."""
+    return {name: _line(v) if isinstance(v, str) else v for name, v in vars(value).items()}
 
 
 def _test(record: TestRecord) -> dict:
@@ -168,6 +183,7 @@ def _test(record: TestRecord) -> dict:
         "message": clean(record.message, LONGEST_MESSAGE),
         "details": clean(record.details, LONGEST_DETAILS),
         "figure": _figure(record.figure),
+        "finding": _finding(record.finding),
     }
 
 

@@ -192,7 +192,13 @@ def _fault(problem: Problem, record: TestRecord) -> str:
 def _failures(records: list[TestRecord]) -> tuple[Failure, ...]:
     failed = [r for r in records if r.outcome == "failed"]
     return tuple(
-        Failure(message, same[0].details, tuple(r.test for r in same), same[0].unwritten)
+        Failure(
+            message=message,
+            details=same[0].details,
+            tests=tuple(r.test for r in same),
+            unwritten=same[0].unwritten,
+            finding=same[0].finding,
+        )
         for message, same in _by_message(failed)
     )
 

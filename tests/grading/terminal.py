@@ -9,11 +9,14 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from tests.grading.alike import alike
 from tests.grading.report import CostScore, GroupScore, ProblemScore, Report
 from tests.grading.wording import day, multiple, one_line, plural, points
 
 WIDEST = 96  # a table wider than this is hard to read across
+NARROWEST = 20  # a terminal that claims less breaks the lines itself
 BAR = 16
+NOTES = 5  # lines about the files handed in; the page has the rest
 MESSAGE = 240  # characters of a failure that are worth reading here; the page has the rest
 
 STATUS_STYLES = {
@@ -43,7 +46,7 @@ def print_report(report: Report, console: Console) -> None:
     page.next_step(report)
     if report.electives.possible:
         page.line("electives: +" + _of(report.electives.points, report.electives.possible))
-    page.line("score: " + _of(report.core.points, report.core.possible), "bold")
+    page.score("score: " + _of(report.core.points, report.core.possible))
 
 
 class _Page:
@@ -51,6 +54,7 @@ class _Page:
 
     def __init__(self, console: Console):
         self._console = console
+        console.width = max(console.width, NARROWEST)
         self._width = min(console.width, WIDEST)
         self._encoding = console.encoding or "ascii"
         self._symbols = SYMBOLS if _can_show(self._encoding) else PLAIN
@@ -62,6 +66,12 @@ class _Page:
         facts += [f"{run.seconds:.1f} s"] if run.seconds else []
         self.line(report.course.title, "bold")
         self.line(" · ".join(one_line(fact, 60) for fact in facts), "dim")
+        for note in run.notes[:NOTES]:
+            self._paragraph(one_line(note, MESSAGE), 2, "yellow")
+        if len(run.notes) > NOTES:
+            self.line(f"  and {plural(len(run.notes) - NOTES, 'more note')}", "yellow")
+        if missing := [name for name, why in run.walls.items() if why]:
+            self.line(f"without walls: {one_line(', '.join(missing), MESSAGE)}", "dim")
 
     def unit(self, title: str, due: str) -> None:
         self.line()
@@ -101,9 +111,10 @@ class _Page:
             self.line()
             self.line("What fails first", "bold")
         for score in failing:
-            first = next((f for f in score.failures if not f.unwritten), score.failures[0])
-            others = len(score.failures) - 1
-            count = plural(len(first.tests), "test")
+            groups = alike(score)
+            same = next((s for s in groups if not s[0].unwritten), groups[0])
+            first, others = same[0], len(groups) - 1
+            count = plural(sum(len(failure.tests) for failure in same), "test")
             count += f", then {plural(others, 'other failure')}" if others else ""
             self._print(Text.assemble(f"  {score.problem.name}  ", (count, "dim")))
             message = first.message.removeprefix(f"{score.problem.name}: ")
@@ -131,7 +142,8 @@ class _Page:
             done = report.problems and not report.provisional
             self.line("Every problem is full." if done else "Nothing left for you to do here.")
         else:
-            self._print(Text.assemble(("Next  ", "bold"), one_line(step.file, 200)))
+            line = "" if step.line is None else f":{step.line}"
+            self._print(Text.assemble(("Next  ", "bold"), one_line(step.file, 200), line))
             self._paragraph(one_line(step.look_at, MESSAGE), 6)
             self._paragraph(f"handout {step.handout}", 6)
             self._paragraph(one_line(step.command, 200), 6, "bold")
@@ -139,6 +151,10 @@ class _Page:
 
     def line(self, text: str = "", style: str = "") -> None:
         self._print(Text(text, style))
+
+    def score(self, text: str) -> None:
+        """The last line, for programs too: whole, however narrow the terminal."""
+        self._console.print(Text(text, "bold"), soft_wrap=True, highlight=False)
 
     def _print(self, text: Text) -> None:
         text.rstrip()

@@ -15,21 +15,25 @@ def points(value: Fraction) -> str:
     return f"{float(round(value, 2)):.2f}".rstrip("0").rstrip(".")
 
 
-def rounded(values: Sequence[Fraction]) -> list[Fraction]:
+def rounded(values: Sequence[Fraction], total: Fraction | None = None) -> list[Fraction]:
     """Values in hundredths whose sum is the rounded sum of `values`.
 
     Each is its value rounded down or up: the largest remainders go up. A value that is a whole
-    number of hundredths stays.
+    number of hundredths stays. `total`, the sum already rounded elsewhere, may be the next
+    hundredth below the exact sum or above it.
     """
     down = [value // CENT * CENT for value in values]
-    missing = int((round(sum(values, Fraction(0)), 2) - sum(down, Fraction(0))) / CENT)
+    total = round(sum(values, Fraction(0)), 2) if total is None else total
+    missing = int((total - sum(down, Fraction(0))) / CENT)
     by_remainder = sorted(range(len(values)), key=lambda i: down[i] - values[i])
     return [down[i] + (CENT if i in by_remainder[:missing] else 0) for i in range(len(values))]
 
 
 def amount(number: float) -> str:
-    """A count: 1,234,567 or 0.5; anything that is not a number by its own name (nan, inf)."""
+    """A count: 1,234,567, 0.5, 1e+30; what is no number by its own name (nan, inf)."""
     try:
+        if abs(number) >= 1e15:
+            return f"{number:.3g}"
         whole = number == int(number) or abs(number) >= 1000
         return f"{round(number):,}" if whole else f"{number:,.3f}".rstrip("0")
     except (ValueError, OverflowError, TypeError):
@@ -48,6 +52,16 @@ def multiple(times: float) -> str:
 def day(date: datetime.date) -> str:
     """12 February 2027."""
     return f"{date.day} {date:%B %Y}"
+
+
+def moment(time: str) -> str:
+    """11 February 2027, 09:30 UTC; a time that is not ISO 8601 as it is."""
+    try:
+        at = datetime.datetime.fromisoformat(time)
+    except ValueError:
+        return one_line(time, 40)
+    zone = at.tzname() or ""
+    return f"{day(at)}, {at:%H:%M} {zone}".rstrip()
 
 
 def plural(count: int, noun: str) -> str:

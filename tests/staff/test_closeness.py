@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from tests.grading.closeness import assert_close, assert_equal
+from tests.grading.closeness import Mismatch, assert_close, assert_equal
+from tests.grading.transport.proxy import Handle
 
 EXACT = torch.linspace(-1, 1, 24, dtype=torch.float64).reshape(2, 3, 4)
 AXES = "batch heads seq"
@@ -43,7 +44,9 @@ def test_zeros_a_constant_and_a_sign_are_not_close(got):
 @pytest.mark.parametrize(
     ("got", "why"),
     [
-        (None, "got NoneType"),
+        (None, "got None$"),
+        (Handle(None, 0, "RaggedKeys"), "got RaggedKeys$"),
+        (Handle(None, 0, "</pre> of the submission>"), "got </pre> of the submission>$"),
         ([0.0], "got list"),
         (
             torch.zeros(2, 4, 3),
@@ -75,3 +78,43 @@ def test_exact_equality_of_tensors_and_lists():
         assert_equal([2], [1])
     with pytest.raises(AssertionError, match="expected a tensor, got list"):
         assert_equal([1, 2], torch.tensor([1, 2]))
+    with pytest.raises(AssertionError, match="expected 3, got a tensor of shape \\[2\\]"):
+        assert_equal(torch.tensor([3, 3]), 3)
+
+
+def parts(error):
+    return error.what, error.where, error.expected, error.got, error.note
+
+
+def test_a_mismatch_has_its_parts_and_they_are_in_its_line():
+    got = EXACT.float()
+    got[1, 0, 2] = 0.5
+    with pytest.raises(Mismatch) as caught:
+        assert_close(got, EXACT, axes=AXES, what="keys")
+    what, where, expected, came, note = parts(caught.value)
+    assert (what, where, came) == ("keys", "batch 1, heads 0, seq 2", "0.5")
+    assert float(expected) == pytest.approx(float(EXACT[1, 0, 2]), rel=1e-5)
+    assert note.startswith("1 of 24 elements are off; largest difference 0.283, allowed ")
+    line = f"keys: first differs at {where}: expected {expected}, got {came}; {note}"
+    assert str(caught.value) == line
+
+
+@pytest.mark.parametrize(
+    ("compare", "expected"),
+    [
+        (lambda: assert_equal([2], [1], what="ids"), ("ids", "", "[1]", "[2]", "")),
+        (lambda: assert_equal(None, EXACT), ("", "", "a tensor", "None", "")),
+        (
+            lambda: assert_equal(EXACT[0], EXACT, axes=AXES),
+            ("", "", "shape [2, 3, 4] [batch, heads, seq]", "[3, 4]", ""),
+        ),
+        (
+            lambda: assert_equal(torch.tensor(3), torch.tensor(2)),
+            ("", "the only element", "2", "3", "1 of 1 elements are off"),
+        ),
+    ],
+)
+def test_every_comparison_tells_expected_and_got(compare, expected):
+    with pytest.raises(Mismatch) as caught:
+        compare()
+    assert parts(caught.value) == expected

@@ -37,7 +37,7 @@ def root(tmp_path):
         "tests/attention/__init__.py": "",
         "solutions/attention/__init__.py": "# kept\n",
         "assignment/attention/__init__.py": "# kept\n",
-        "handout/attention.typ": '== Masks <sec:mask>\nText #problem(\n  "attention.mask",\n)[]',
+        "handout/attention.typ": '== Masks <attention.mask>\nText #problem(\n  "attention.mask",\n)[]',
     }.items():
         write(tmp_path, name, text)
     return tmp_path
@@ -65,8 +65,8 @@ def test_in_a_unit_that_exists(root):
         1,
     )
     handout = (root / "handout/attention.typ").read_text()
-    assert handout.startswith("== Masks <sec:mask>\nText")
-    assert "\n== Sliding window <sec:sliding-window>\n" in handout
+    assert handout.startswith("== Masks <attention.mask>\nText")
+    assert "\n== Sliding window <attention.sliding_window>\n" in handout
 
 
 def test_in_a_new_unit_and_twice(root):
@@ -139,7 +139,7 @@ def test_a_chapter_that_came_first_needs_its_unit_in_the_course(root):
     write(root, "tests/course.toml", COURSE + '[units.speculative]\ntitle = "Speculation"\n')
     new_problem("speculative.medusa", root=root)
     text = (root / "handout/speculative.typ").read_text()
-    assert text.startswith("First words.\n\n== Medusa <sec:medusa>\n")
+    assert text.startswith("First words.\n\n== Medusa <speculative.medusa>\n")
 
 
 def test_every_folder_of_the_trees_that_is_no_unit_is_reserved():
@@ -167,8 +167,8 @@ def test_a_file_in_the_way_changes_nothing(root, path):
 def test_a_section_in_the_way_a_bad_title_and_a_broken_course_change_nothing(root):
     refused(root, "attention.latent", "has a section 'Masks' already", "Masks")
     refused(root, "attention.latent", "title", 'A "quoted" title')
-    write(root, "handout/attention.typ", "== Many heads <sec:latent>")
-    refused(root, "attention.latent", "has a label <sec:latent> already")
+    write(root, "handout/attention.typ", "== Many heads <attention.latent>")
+    refused(root, "attention.latent", "has a label <attention.latent> already")
     refused(root, "attention.latent", "title", " ")
     refused(root, "attention.latent", "title", "A\rB")
     write(root, "tests/course.toml", COURSE + "x = 1\n")

@@ -7,16 +7,15 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from tests.grading.alike import alike
+from tests.grading.records import Finding, Place
 from tests.grading.report import Run
 from tests.grading.scoring import score
 from tests.grading.tiers import Tier, describe, tier
-from tests.grading.wording import rounded
-from tests.staff.samples import figure, perfect_run, record, small_course, with_
+from tests.staff.samples import CACHE, figure, perfect_run, record, small_course, with_
 
-CACHE = "attention.cache"  # 4 points: append 1.4, ragged 14/15, rollback 7/15, calls 0.4, bytes 0.8
+# The cache has 4 points: append 1.4, ragged 14/15, rollback 7/15, calls 0.4, bytes 0.8
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +128,36 @@ def test_equal_messages_are_one_failure_that_counts_its_tests(course):
     assert [(f.message, len(f.tests)) for f in cache.failures] == [("line 3: SyntaxError", 7)]
 
 
+def test_a_failure_carries_its_first_tests_finding(course):
+    first, second = Finding(got="1"), Finding(got="2")
+    records = [
+        record(CACHE, "ragged", "failed", "wrong", finding=first),
+        record(CACHE, "rollback", "failed", "wrong", finding=second),
+    ]
+    assert [f.finding for f in after(course, *records).failures] == [first]
+
+
+def test_failures_that_differ_in_numbers_only_are_alike(course):
+    def failing(part, message, number, **finding):
+        found = Finding(**finding) if finding else None
+        return record(CACHE, part, "failed", message, number=number, finding=found)
+
+    here, there = Place("attention/cache.py", 3), Place("attention/cache.py", 4)
+    records = [
+        failing("append", "run returned f32[2,1], expected B=2", 0),
+        failing("ragged", "run returned bf16[30,1], expected B=30", 0),
+        failing("ragged", "ran returned bf16[30,1], expected B=30", 1),
+        failing("append", "IndexError: 3", 1, place=here),
+        failing("ragged", "IndexError: 4", 2, place=here),
+        failing("ragged", "IndexError: 4.5e-3", 3, place=there),
+        failing("append", "differs at row 0: expected 1", 2, where="row 0"),
+        failing("append", "differs at row 1: expected -2.5", 3, where="row 1"),
+        failing("ragged", "differs at row 7: expected 2", 4, where="row 7"),
+    ]
+    groups = alike(after(course, *records))
+    assert [len(same) for same in groups] == [2, 1, 2, 1, 2, 1]
+
+
 def test_a_grader_error_is_never_charged_in_silence(course):
     report = score(course, with_(perfect_run(), record(CACHE, "ragged", "grader error", "oracle")))
     cache = of(report)
@@ -227,68 +256,3 @@ def test_a_line_says_what_a_figure_earns():
     assert describe(figure(3, 0)) == "bytes: 3 bytes, the ideal is 0: too much, no points"
     assert "below the possible, no points" in describe(figure(1, 1000))
     assert "nan bytes" in describe(figure(math.nan))
-
-
-# Any run at all.
-GOT = st.one_of(st.integers(0, 500), st.floats(), st.sampled_from([100, 110, 150, 300]))
-FIGURES = st.builds(figure, GOT) | st.none()
-OUTCOMES = st.sampled_from(["passed", "failed", "failed", "grader error"])
-PARTS = [(CACHE, p) for p in ("append", "ragged", "rollback", "bytes")]
-PARTS += [("attention.mask", "causal"), ("attention.mask", "window"), ("extras.pruning", "masks")]
-
-
-@st.composite
-def any_record(draw):
-    problem, part = draw(st.sampled_from(PARTS))
-    measured = draw(FIGURES) if part == "bytes" else None
-    number, unwritten = draw(st.integers(0, 3)), draw(st.booleans())
-    return record(
-        problem, part, draw(OUTCOMES), measured=measured, unwritten=unwritten, number=number
-    )
-
-
-ANY_RUN = st.lists(any_record(), max_size=16).map(lambda more: [*perfect_run(), *more])
-some = settings(max_examples=150, deadline=None)
-
-
-@some
-@given(ANY_RUN, st.sampled_from([0.0, 0.5]))
-def test_points_stay_between_nothing_and_possible(course, records, kept):
-    records = records[int(len(records) * kept) :]
-    report = score(course, records)
-    for each in report.problems:
-        assert 0 <= each.points <= each.at_most <= each.possible
-        assert each.faults or each.points == each.at_most
-        assert (each.status == "full") == (each.points == each.possible and not each.faults)
-    assert sum(report.shown.values()) == round(report.core.points, 2) + round(
-        report.electives.points, 2
-    )
-
-
-@some
-@given(ANY_RUN, st.data())
-def test_mending_one_test_never_costs_points(course, records, data):
-    at = data.draw(st.integers(0, len(records) - 1))
-    mended = replace(records[at], outcome="passed", unwritten=False)
-    if mended.cost:
-        ideal = 7 if mended.cost == "calls" else 100
-        mended = replace(mended, figure=figure(ideal, ideal, mended.cost))
-    before = score(course, records)
-    now = score(course, [*records[:at], mended, *records[at + 1 :]])
-    for old, new in zip(before.problems, now.problems, strict=True):
-        assert new.points >= old.points
-
-
-@some
-@given(ANY_RUN, st.randoms(use_true_random=False))
-def test_the_order_of_records_does_not_matter(course, records, random):
-    shuffled = random.sample(records, len(records))
-    points = [s.points for s in score(course, records).problems]
-    assert [s.points for s in score(course, shuffled).problems] == points
-
-
-@given(st.lists(st.fractions(0, 10, max_denominator=90), max_size=12))
-def test_rounded_points_add_up(values):
-    cents = rounded(values)
-    assert sum(cents) == round(sum(values, Fraction(0)), 2)
-    assert all(abs(c - v) < Fraction(1, 100) for c, v in zip(cents, values, strict=True))

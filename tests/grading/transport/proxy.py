@@ -15,6 +15,8 @@ from tests.grading.transport.agent import READY
 from tests.grading.transport.forkserver import Child, ForkServer
 from tests.grading.transport.wire import Channel, Closed, Codec, TooSlow, WireError
 
+__tracebackhide__ = True  # a failing test's traceback ends in the test
+
 PATIENCE = 120.0  # seconds for a child to be there, the zygote's own start included
 
 _current: Session | None = None

@@ -41,7 +41,7 @@ def new_problem(problem: str, title: str | None = None, root: Path = ROOT) -> li
     if not title.strip() or not title.isprintable() or set(title) & set('"\\#$*_<>@[]`'):
         raise Refused(f"title {title!r}: expected a line without quotes or markup")
     words = {"problem": problem, "unit": unit, "module": module, "title": title}
-    words |= {"unit_title": _title(unit), "label": module.replace("_", "-")}
+    words |= {"unit_title": _title(unit)}
     files = _plan(words, root)
     _write(files, root)
     return sorted(files)
@@ -127,8 +127,8 @@ def _handout(words: dict[str, str], root: Path) -> dict[str, str]:
     text = read(file, root) if file.exists() else _fill("unit.typ", words)
     if words["title"] in headings(text):
         raise Refused(f"{path} has a section {words['title']!r} already; choose another --title")
-    if f"<sec:{words['label']}>" in text:
-        raise Refused(f"{path} has a label <sec:{words['label']}> already")
+    if f"<{words['problem']}>" in text:
+        raise Refused(f"{path} has a label <{words['problem']}> already")
     return {path: text.rstrip("\n") + "\n" + _fill("section.typ", words)}
 
 
