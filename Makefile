@@ -38,7 +38,7 @@ help: ## list the targets
 	    /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
-setup: ## make .venv, or bring it up to date (EXTRAS=real,docs,notebooks,dev or all; PYTHON=  TORCH_INDEX=)
+setup: ## make .venv, or bring it up to date (EXTRAS=real,watch,docs,notebooks,dev or all; PYTHON=  TORCH_INDEX=)
 	@$(call need,$(EXTRAS)) --verbose
 
 .PHONY: grade
@@ -46,6 +46,12 @@ grade: ## grade assignment/ as the course does (SUBMISSION=folder UNIT= PROBLEM=
 	@$(call need)
 	@$(PY) -m tests.grading --submission "$(SUBMISSION)" $(if $(UNIT),--unit "$(UNIT)") \
 	    $(if $(PROBLEM),--problem "$(PROBLEM)") $(if $(SEED),--seed "$(SEED)")
+
+.PHONY: watch
+watch: ## show the next problem, run its tests at every save, give hints (UNIT= PROBLEM= SUBMISSION=)
+	@$(call need,watch)
+	@$(PY) -m tests.grading.watch --submission "$(SUBMISSION)" $(if $(UNIT),--unit "$(UNIT)") \
+	    $(if $(PROBLEM),--problem "$(PROBLEM)")
 
 .PHONY: test
 test: ## run the tests in one process (ARGS="tests/attention -k kv_cache --pdb")
@@ -141,7 +147,7 @@ constraints: ## pin the newest versions that pyproject.toml allows
 	@$(PY) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
 	    { echo "make $@: needs the oldest Python: make setup PYTHON=python3.11" >&2; exit 1; }
 	@$(PY) -m venv --clear build/constraints
-	@build/constraints/bin/python -m pip install --quiet ".[real,docs,notebooks,dev]"
+	@build/constraints/bin/python -m pip install --quiet ".[real,watch,docs,notebooks,dev]"
 	@{ sed '/^# Everything else/q' constraints.txt; \
 	    build/constraints/bin/python -m pip freeze --all --exclude pip | grep -v ' @ ' | sed 's/+cpu$$//'; \
 	} > build/constraints.txt
