@@ -16,6 +16,13 @@ class SubmissionTimeout(SubmissionError):
     """The submission did not answer in time."""
 
 
+class OutOfTime(BaseException):
+    """A test took too long in the grader's own process, with what the submission made it do.
+
+    No Exception: a test that expects one must not take it for that.
+    """
+
+
 class GraderError(Exception):
     """The grader itself is at fault; a student is never charged for it."""
 
@@ -44,7 +51,7 @@ def is_unwritten(error: BaseException) -> bool:
 
 def needs_no_type(error: BaseException) -> bool:
     """Whether `describe` says it all, so that the exception's type would only be noise."""
-    plain = AssertionError | SubmissionError | NotImplementedError
+    plain = AssertionError | SubmissionError | OutOfTime | NotImplementedError
     return isinstance(error, plain) or type(error).__name__ in ("TypeCheckError", "BdbQuit")
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.grading import submission
+from tests.grading.alarm import alarm
 from tests.grading.course import Problem, load_course
 from tests.grading.draw import Draw, official_seed, test_seed
-from tests.grading.errors import GraderError, SubmissionTimeout
+from tests.grading.errors import GraderError, OutOfTime, SubmissionTimeout
 from tests.grading.recording import PRINTED, record
 from tests.grading.records import Figure, TestRecord
 from tests.grading.reference_costs import reference_ratio
@@ -167,12 +168,25 @@ def pytest_runtest_protocol(item: pytest.Item):
     if server is None:
         return (yield)
     problem = item.stash.get(_PROBLEM, "")
-    limit = max(LEAST_LIMIT, TIME_LIMIT / 2 ** item.config.stash[_HANGS][problem])
-    proxy.begin(server, limit, problem)
+    proxy.begin(server, _limit(item), problem)
     try:
         return (yield)
     finally:
         proxy.end(item.stash.get(_PASSED, False))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item):
+    """The grader works for a submission, too: in callbacks, and on what it answers."""
+    if SERVER not in item.config.stash:
+        return (yield)
+    with alarm(2 * _limit(item)):
+        return (yield)
+
+
+def _limit(item: pytest.Item) -> float:
+    hangs = item.config.stash[_HANGS][item.stash.get(_PROBLEM, "")]
+    return max(LEAST_LIMIT, TIME_LIMIT / 2**hangs)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -185,7 +199,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     if call.when == "call" or (report.failed and call.excinfo):
         if printed := proxy.printed():
             report.sections.append((PRINTED, printed))
-        if call.excinfo and isinstance(call.excinfo.value, SubmissionTimeout):
+        if call.excinfo and isinstance(call.excinfo.value, SubmissionTimeout | OutOfTime):
             item.config.stash[_HANGS][item.stash[_PROBLEM]] += 1
         if report.failed:
             report.sections.append(("read", _where_to_read(item)))

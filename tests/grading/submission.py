@@ -203,7 +203,8 @@ class _Missing:
 
 
 def _answer_for_missing_names(module: ModuleType, broken: str) -> None:
-    if hasattr(module, "__getattr__") and not broken:
+    is_package = hasattr(module, "__path__")  # its names are the modules in it: to be looked for
+    if (hasattr(module, "__getattr__") or is_package) and not broken:
         return
     problem = _problem_of(module.__name__)
     file = short(Path(getattr(module, "__file__", None) or problem.replace(".", "/")))

@@ -136,3 +136,21 @@ def test_a_tree_is_found_by_name_by_path_and_inside_an_unpacked_submission(tmp_p
     assert submission.find_tree(tmp_path) == tmp_path
     (tmp_path / "assignment").mkdir()
     assert submission.find_tree(tmp_path) == tmp_path / "assignment"
+
+
+def test_every_way_to_import_a_sibling_leads_to_the_tree(tree):
+    (tree / "toy" / "__init__.py").write_text("")
+    (tree / "toy" / "importer.py").write_text(
+        "from . import helper\n"
+        "from assignment.toy import helper as absolute\n"
+        "import assignment.toy.helper\n"
+        "from assignment.toy.helper import offset\n"
+        "SAME = [helper.__file__, absolute.__file__, assignment.toy.helper.__file__]\n"
+        "def total(): return helper.offset + offset\n"
+    )
+    assert get("toy.importer", "total")() == 2
+    assert set(get("toy.importer", "SAME")) == {str(tree / "toy" / "helper.py")}
+    assert sys.modules["assignment.toy.helper"] is sys.modules["submission.toy.helper"]
+    assert sys.modules["assignment.toy.helper"].__spec__.name == "submission.toy.helper"
+    submission.uninstall()
+    assert "assignment.toy.helper" not in sys.modules and "assignment.provided" in sys.modules

@@ -14,12 +14,13 @@ import pytest
 import torch
 
 from assignment.provided.models import LlamaConfig
+from tests.grading.alarm import alarm
 from tests.grading.boundary import grad_of, observe, watch
-from tests.grading.errors import GraderError, ServerDied, SubmissionError
+from tests.grading.errors import GraderError, OutOfTime, ServerDied, SubmissionError
 from tests.grading.transport import proxy
 from tests.grading.transport.forkserver import ForkServer
 from tests.grading.transport.proxy import Name
-from tests.grading.transport.wire import Codec, WireError
+from tests.grading.transport.wire import Blob, Codec, WireError
 
 SUBMISSION = """
 import os, signal, sys, time
@@ -55,6 +56,7 @@ def fail(kind):
            "unicode": UnicodeDecodeError("utf-8", b"", 0, 1, text)}[kind]
 class Mine(Exception): pass
 
+def flood(f): return f(torch.zeros(2**21, dtype=torch.int64))
 def leave(status): os._exit(status)
 def die(): __import__("ctypes").string_at(0)
 def sleep(): time.sleep(60)
@@ -358,7 +360,7 @@ def test_a_lying_error_is_still_an_ordinary_failure(server, reply):
 )  # fmt: skip
 def test_a_senseless_value_is_refused(message):
     with pytest.raises(WireError):
-        Codec().decode(message, memoryview(bytes(8)))
+        Codec().decode(message, Blob(bytes(8)))
 
 
 def test_only_plain_tensors_cross_as_tensors():
@@ -542,3 +544,41 @@ def test_another_modules_test_gets_another_child(server):
     first = token_of_a_test(server, passed=True)
     proxy.begin(server, 20, "toy.more")
     assert Name("toy.more", "TOKEN").upper() != first
+
+
+def test_tensors_of_a_message_share_no_bytes():
+    one = {"$": "tensor", "dtype": "uint8", "shape": [6], "start": 0}
+    Codec().decode([one], Blob(bytes(8)))
+    with pytest.raises(WireError, match="another's"):
+        Codec().decode([one, one], Blob(bytes(8)))
+
+
+@pytest.mark.parametrize("shape", [[1] * 65, [2**63], [10**4000] * 3, [0, 2**70]], ids=len)
+def test_no_shape_is_too_much_work_for_the_grader(shape):
+    with pytest.raises(WireError, match="no sense"):
+        message = {"$": "tensor", "dtype": "uint8", "shape": shape, "start": 0}
+        Codec().decode(message, Blob(bytes(8)))
+
+
+def test_a_bool_is_true_or_false_whatever_its_byte():
+    message = {"$": "tensor", "dtype": "bool", "shape": [3], "start": 0}
+    got = Codec().decode(message, Blob(b"\x00\x01\x02"))
+    assert torch.equal(got, torch.tensor([False, True, True])) and got.sum() == 2
+
+
+def test_a_handle_where_a_tensor_should_be_is_the_submissions_fault():
+    with pytest.raises(SubmissionError, match="expected a tensor or a list, got <Counter"):
+        thing("Counter")(3)[:, 0:2]
+
+
+def test_a_callback_gets_only_what_the_grader_can_compute_with():
+    with pytest.raises(SubmissionError, match="callback of .* bytes is too large"):
+        thing("flood")(lambda x: x.sum())
+
+
+def test_the_grader_does_not_work_for_ever_for_a_submission():
+    with pytest.raises(OutOfTime), alarm(0.2):
+        thing("twice")(lambda x: [x for _ in range(10**12)], 1)
+    with alarm(0.5):
+        pass
+    time.sleep(0.6)  # it does not ring later

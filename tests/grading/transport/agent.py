@@ -16,7 +16,7 @@ from typing import NoReturn
 from tests.grading import submission
 from tests.grading.errors import describe, needs_no_type
 from tests.grading.transport import sides
-from tests.grading.transport.wire import Channel, Closed, Codec, WireError
+from tests.grading.transport.wire import Blob, Channel, Closed, Codec, WireError
 from tests.grading.walls import limits
 
 CONNECTION = 3  # the child's only descriptor besides the three that all have
@@ -72,7 +72,7 @@ class Agent(Codec):
     def serve_one(self) -> None:
         self._answer(*self._channel.receive())
 
-    def _answer(self, request: dict, blob: memoryview) -> None:
+    def _answer(self, request: dict, blob: Blob) -> None:
         blobs: list[bytes] = []
         try:
             operation = getattr(self, f"_do_{request['do']}")

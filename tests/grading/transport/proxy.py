@@ -13,10 +13,11 @@ from tests.grading.errors import GraderError, ServerDied, SubmissionError, Submi
 from tests.grading.submission import PACKAGE
 from tests.grading.transport.agent import READY
 from tests.grading.transport.forkserver import Child, ForkServer
-from tests.grading.transport.wire import Channel, Closed, Codec, TooSlow, WireError
+from tests.grading.transport.wire import Blob, Channel, Closed, Codec, TooSlow, WireError
 
 __tracebackhide__ = True  # a failing test's traceback ends in the test
 
+MAX_CALLBACK = 2**22  # bytes of tensors: the grader has to compute with them
 PATIENCE = 120.0  # seconds for a child to be there, the zygote's own start included
 
 _current: Session | None = None
@@ -80,6 +81,8 @@ class Handle:
         return _attribute(self, name)
 
     def __getitem__(self, key):
+        if not all(type(part) in (int, str) for part in (key if type(key) is tuple else [key])):
+            raise SubmissionError(f"expected a tensor or a list, got {self!r}")
         return request("item", target=self, key=key)
 
     def __len__(self):
@@ -190,16 +193,20 @@ class Session(Codec):
             message, blob = self._channel.receive(self._deadline)
             try:
                 if "callback" in message:
+                    if blob.size > MAX_CALLBACK:
+                        raise WireError(f"a callback of {blob.size:,} bytes is too large")
                     call = self._decode_callback(message, blob)
                 elif "error" in message:
                     return _Raised(self._exception(message["error"]))
                 else:
                     return self.decode(message["value"], blob)
+            except WireError:
+                raise
             except Exception as error:  # whatever a hostile child may have sent
                 raise WireError(f"{type(error).__name__}: {error}") from error
             self._call_back(*call)
 
-    def _decode_callback(self, message: dict, blob: memoryview) -> tuple[Callable, list, dict]:
+    def _decode_callback(self, message: dict, blob: Blob) -> tuple[Callable, list, dict]:
         function = self._callbacks[message["callback"]]
         args, kwargs = self.decode(message["args"], blob), self.decode(message["kwargs"], blob)
         return function, list(args), dict(kwargs)

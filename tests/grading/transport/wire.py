@@ -22,6 +22,7 @@ from torch import Tensor
 HEADER = struct.Struct("<IQ")  # bytes of JSON, bytes of tensors
 MAX_JSON = 8 * 2**20  # far beyond what a test sends, and little once it is parsed
 MAX_TENSORS = 2**28
+MAX_AXES = 64  # torch's own
 
 _SCALARS = (type(None), bool, int, float, str)
 _DTYPES = {
@@ -47,6 +48,21 @@ class TooSlow(Exception):
     """The other side did not answer in time."""
 
 
+class Blob:
+    """The bytes of a message's tensors: no two of them share any."""
+
+    def __init__(self, data: bytes | bytearray):
+        self.size = self._left = len(data)
+        self._data = memoryview(data)
+
+    def take(self, start: int, size: int) -> bytearray:
+        """A tensor's bytes, in memory of its own that torch may write to."""
+        self._left -= size
+        if start + size > self.size or self._left < 0:
+            raise WireError("a tensor's bytes are missing, or are another's")
+        return bytearray(self._data[start : start + size])
+
+
 class Channel:
     """Frames over a connected stream socket."""
 
@@ -67,13 +83,13 @@ class Channel:
         except OSError as error:
             raise Closed from error
 
-    def receive(self, deadline: float | None = None) -> tuple[object, memoryview]:
+    def receive(self, deadline: float | None = None) -> tuple[object, Blob]:
         """The next message and its tensors' bytes; `deadline` is a time.monotonic()."""
         text_size, size = HEADER.unpack(self._exactly(HEADER.size, deadline))
         if text_size > MAX_JSON or size > MAX_TENSORS:
             raise WireError(f"a frame announces {text_size + size} bytes: too large")
         text = self._exactly(text_size, deadline)
-        blob = memoryview(self._exactly(size, deadline))
+        blob = Blob(self._exactly(size, deadline))
         try:
             return json.loads(bytes(text)), blob
         except (ValueError, RecursionError) as error:
@@ -137,7 +153,7 @@ class Codec:
             return {"$": "dataclass", "of": [kind.__module__, kind.__name__], "fields": fields}
         return self.encode_other(value)
 
-    def decode(self, message: object, blob: memoryview) -> object:
+    def decode(self, message: object, blob: Blob) -> object:
         if type(message) in _SCALARS:
             return message
         if type(message) is list:
@@ -170,17 +186,15 @@ def _encode_tensor(tensor: Tensor, blobs: list[bytes]) -> dict:
     return {"$": "tensor", "dtype": dtype, "shape": list(tensor.shape), "start": start}
 
 
-def _decode_tensor(message: dict, blob: memoryview) -> Tensor:
+def _decode_tensor(message: dict, blob: Blob) -> Tensor:
     dtype, shape, start = _DTYPES[message["dtype"]], message["shape"], message["start"]
-    if not all(type(n) is int and n >= 0 for n in [start, *shape]):
-        raise WireError(f"a tensor's shape {shape} or start {start} makes no sense")
+    sizes = [start, *shape]
+    if len(shape) > MAX_AXES or not all(type(n) is int and 0 <= n < 2**62 for n in sizes):
+        raise WireError("a tensor's shape or start makes no sense")
     size = math.prod(shape) * dtype.itemsize
-    if start + size > len(blob):
-        raise WireError("a tensor's bytes are missing")
     if size == 0:
         return torch.empty(shape, dtype=dtype)
-    # bytearray: torch wants memory it may write to, and each tensor gets its own
-    raw = torch.frombuffer(bytearray(blob[start : start + size]), dtype=torch.uint8)
+    raw = torch.frombuffer(blob.take(start, size), dtype=torch.uint8)
     if dtype is torch.bool:  # a byte that is neither 0 nor 1 would be equal to nothing, or to both
         return raw.ne(0).reshape(shape)
     return raw.view(dtype).reshape(shape)
