@@ -38,7 +38,7 @@ help: ## list the targets
 	    /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
-setup: ## make .venv, or bring it up to date (EXTRAS=real,watch,docs,notebooks,dev or all; PYTHON=  TORCH_INDEX=)
+setup: ## make .venv, or bring it up to date (EXTRAS=real,watch,docs,... or all; PYTHON= TORCH_INDEX=)
 	@$(call need,$(EXTRAS)) --verbose
 
 .PHONY: grade
@@ -98,6 +98,12 @@ mutants: ## prove the suite: wrong ideas must fail, right variants must pass (UN
 	@$(call full,tests/staff)
 	@$(call need)
 	@$(PY) -m tests.staff.authoring.mutation $(if $(UNIT),--unit "$(UNIT)")
+
+.PHONY: exploits
+exploits: ## try the grader on hostile and odd submissions (ARGS="--workers 2 fork_bomb")
+	@$(call full,tests/staff)
+	@$(call need)
+	@$(PY) -m tests.staff.exploits $(ARGS)
 
 .PHONY: new-problem
 new-problem: ## make every place that a new problem needs: make new-problem unit.name

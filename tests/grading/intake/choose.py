@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tests.grading.course import Course
 from tests.grading.intake.archives import ENDINGS
 from tests.grading.intake.doubles import Claim, settle
-from tests.grading.intake.entries import FILE, Entry
+from tests.grading.intake.entries import FILE, FOLDER, Entry
 from tests.grading.intake.left_out import left_out
 from tests.grading.intake.missing import missing
 from tests.grading.intake.names import ENVIRONMENT, Parts, fault_of, is_noise, split
@@ -28,7 +28,7 @@ class Choice:
     files: dict[str, Entry] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
     archives: list[Entry] = field(default_factory=list)  # inside, where no file was found
-    top: list[str] = field(default_factory=list)  # what is there then, for a person to recognise
+    top: list[str] = field(default_factory=list)  # names at the top, for a person to recognise
 
 
 def choose(entries: Iterable[Entry], course: Course) -> Choice:
@@ -49,7 +49,7 @@ def choose(entries: Iterable[Entry], course: Course) -> Choice:
     notes += _on_others(root)
     notes += missing(files, course)
     notes += left_out(rest, root, course, files)
-    return Choice(root.parts, files, notes)
+    return Choice(root.parts, files, notes, top=_top(items))
 
 
 def _items(entries: Iterable[Entry], notes: list[Note]) -> list[Item]:
@@ -64,7 +64,7 @@ def _items(entries: Iterable[Entry], notes: list[Note]) -> list[Item]:
         else:
             items.append((parts, entry))
     notes += [(About.LEFT_OUT, told(names, fault)) for fault, names in faults.items()]
-    environments = {parts[:-1] for parts, _ in items if parts[-1] == ENVIRONMENT} - {()}
+    environments = {parts[:-1] for parts, _ in items if parts[-1] == ENVIRONMENT}
     return [
         (parts, entry)
         for parts, entry in items
@@ -74,12 +74,13 @@ def _items(entries: Iterable[Entry], notes: list[Note]) -> list[Item]:
 
 def _nothing(items: list[Item], notes: list[Note], course: Course) -> Choice:
     archives = [e for p, e in items if e.kind == FILE and p[-1].lower().endswith(ENDINGS)]
-    top = dict.fromkeys(
-        show(parts[0]) + ("/" if len(parts) > 1 or entry.kind != FILE else "")
-        for parts, entry in items
-    )
     notes += left_out(items, Root(), course, {})
-    return Choice(notes=notes, archives=archives, top=list(top))
+    return Choice(notes=notes, archives=archives, top=_top(items))
+
+
+def _top(items: list[Item]) -> list[str]:
+    names = [show(p[0]) + ("/" if len(p) > 1 or e.kind == FOLDER else "") for p, e in items]
+    return list(dict.fromkeys(names))
 
 
 def _on_others(root: Root) -> list[Note]:

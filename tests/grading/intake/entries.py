@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tests.grading.intake.limits import MB, MOST_UNPACKED
 
+LESS = "hand in only the unit folders"
 FILE, FOLDER = "a file", "a folder"  # other kinds: "a symbolic link", "a device", …
 
 
@@ -32,13 +33,13 @@ class Budget:
     """What may still be unpacked, over all streams and both levels of an archive in an archive."""
 
     def __init__(self, most: int = MOST_UNPACKED):
-        self._most = self.left = most
+        self._most = self._left = most
 
-    def spend(self, number: int) -> None:
-        self.left -= number
-        if self.left < 0:
-            raise Refused(f"unpacks to more than {megabytes(self._most)}: hand in less")
+    def spend(self, number: int, effort: int = 1) -> None:
+        self._left -= number * effort
+        if self._left < 0:
+            raise Refused(f"unpacks to more than {megabytes(self._most // effort)}; {LESS}")
 
 
 def megabytes(number: int) -> str:
-    return f"{number / MB:,.0f} MB" if number >= 10 * MB else f"{number / MB:,.1f} MB"
+    return f"{number / MB:,.1f}".removesuffix(".0") + " MB"

@@ -8,8 +8,8 @@ from collections import deque
 from itertools import islice
 from pathlib import Path
 
-from tests.grading.intake.entries import FILE, FOLDER, Entry, Refused, Unreadable
-from tests.grading.intake.limits import DEEPEST, MOST_ENTRIES, MOST_IN_FOLDER
+from tests.grading.intake.entries import FILE, FOLDER, LESS, Entry, Refused, Unreadable
+from tests.grading.intake.limits import MOST_ENTRIES, MOST_IN_FOLDER
 from tests.grading.intake.names import ENVIRONMENT, Parts, is_noise
 
 KINDS = {
@@ -23,7 +23,7 @@ class _Closed(Exception):
 
 
 def read_folder(top: Path) -> list[Entry]:
-    """Everything below `top` but noise. `top` itself may be a link."""
+    """Everything below `top` but noise and virtual environments. `top` itself may be a link."""
     entries, waiting = [], deque([()])
     while waiting:
         folder = waiting.popleft()
@@ -34,11 +34,13 @@ def read_folder(top: Path) -> list[Entry]:
                 raise Refused(f"is {why}") from None
             inside = []
             entries.append(Entry("/".join(folder), str(why)))
+        if folder and any(name == ENVIRONMENT for name, _, _ in inside):
+            continue
         if len(entries) + len(inside) > MOST_ENTRIES:
-            raise Refused(f"holds more than {MOST_ENTRIES:,} entries: hand in less")
+            raise Refused(f"holds more than {MOST_ENTRIES:,} entries; {LESS}")
         for name, kind, size in inside:
             entries.append(_entry(top, (*folder, name), kind, size))
-            if kind == FOLDER and len(folder) < DEEPEST:
+            if kind == FOLDER:
                 waiting.append((*folder, name))
     return entries
 
@@ -56,14 +58,12 @@ def read_file(path: Path, most: int) -> bytes:
 
 
 def _inside(folder: Path) -> list[tuple[str, str, int]]:
-    """Name, kind and size of what is in one folder, by name; nothing of a virtual environment."""
+    """Name, kind and size of what is in one folder, by name."""
     try:
         with os.scandir(folder) as listing:
             found = list(islice(listing, MOST_IN_FOLDER + 1))
         if len(found) > MOST_IN_FOLDER:
             raise _Closed(f"a folder of more than {MOST_IN_FOLDER:,} entries")
-        if any(entry.name == ENVIRONMENT for entry in found):
-            return []
         about = [(e.name, e.stat(follow_symlinks=False)) for e in found if not is_noise(e.name)]
     except OSError as error:
         raise _Closed(f"a folder that cannot be read: {os.strerror(error.errno)}") from None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
-from collections import Counter, defaultdict
+import re
+from collections import defaultdict
 from collections.abc import Collection
 
 from tests.grading.course import Course
@@ -13,7 +13,7 @@ from tests.grading.intake.notes import About, Note, listed, show, told
 from tests.grading.intake.roots import Root, unit_of
 
 MOST_HELPERS = 5  # lines on files at the top; the others are counted
-LONGEST_LIKENESS = 40  # characters of a name that are compared with the course's
+OUTSIDE = "is left out: it is outside the unit folders taken"
 QUIET = {"__init__", "conftest", "setup"}
 QUIET_FILES = ("readme", "license", "thumbs.db", "desktop.ini")
 QUIET_ENDINGS = (".md", ".rst")
@@ -23,7 +23,7 @@ def left_out(
     rest: list[tuple[Parts, Entry]], root: Root, course: Course, files: Collection[str]
 ) -> list[Note]:
     """Lines on `rest`, the files that have no place in the tree; `files` are those that have."""
-    same, helpers, elsewhere = defaultdict(list), [], Counter()
+    same, helpers = defaultdict(list), []
     for parts, entry in rest:
         inside = parts[: len(root.parts)] == root.parts
         relative = parts[len(root.parts) :] if inside else ()
@@ -35,18 +35,17 @@ def left_out(
         elif in_unit:
             if why := _why_not_in_unit(relative, course):
                 same[why].append(show(relative))
-        elif relative and len(relative) == 1 and relative[0].lower() in course.units:
+        elif len(relative) == 1 and relative[0].lower() in course.units:
             same["is a file where the unit's folder should be"].append(show(relative))
         elif _might_matter(parts, root):
             if len(relative) == 1:
                 helpers.append(relative[0])
             else:
-                elsewhere[show(parts[:-1])] += 1
+                same[OUTSIDE].append(show(parts))
     lines = [told(names, why) for why, names in same.items()]
     lines += [_on_helper(name, course, files) for name in helpers[:MOST_HELPERS]]
     if len(helpers) > MOST_HELPERS:
         lines.append(f"{len(helpers) - MOST_HELPERS} more .py files are outside the unit folders")
-    lines += _on_folders(elsewhere)
     return [(About.LEFT_OUT, line) for line in lines]
 
 
@@ -62,7 +61,7 @@ def _why_not_plain(entry: Entry, in_unit: bool, wanted: bool) -> str:
 
 
 def _why_not_in_unit(relative: Parts, course: Course) -> str:
-    file = relative[-1]
+    unit, file = relative[0].lower(), relative[-1]
     if not is_python(file):
         quiet = file.lower().startswith(QUIET_FILES) or file.lower().endswith(QUIET_ENDINGS)
         return "" if quiet else "is left out: only .py files are taken"
@@ -70,9 +69,14 @@ def _why_not_in_unit(relative: Parts, course: Course) -> str:
         return "is left out: a submission needs none"
     if importable(stem(file)) is not None:
         return "is in a folder whose name cannot be imported"
-    modules = [p.module for p in course.problems.values() if p.unit == relative[0].lower()]
-    close = difflib.get_close_matches(stem(file)[:LONGEST_LIKENESS].lower(), modules, 1)
-    hint = f": rename it to {close[0]}.py if it is meant to be that" if close else ""
+    return _on_name(file, [p.module for p in course.problems.values() if p.unit == unit])
+
+
+def _on_name(file: str, modules: list[str]) -> str:
+    """A name such as "kv_cache (1).py": what a browser or an upload form makes of kv_cache.py."""
+    name = re.sub(r"\W+", "_", stem(file).lower())
+    meant = max((m for m in modules if name.startswith(m)), key=len, default=None)
+    hint = f": rename it to {meant}.py if it is meant to be that" if meant else ""
     return f"has a name that cannot be imported{hint}"
 
 
@@ -90,17 +94,8 @@ def _on_helper(name: str, course: Course, files: Collection[str]) -> str:
         places = listed([f"{unit}/" for unit in units])
         return f"{shown} may be of {places}: put it into the folder that it is of"
     if importable(module) is None:
-        return f"{shown} has a name that cannot be imported"
+        return f"{shown} {_on_name(name, [p.module for p in course.problems.values()])}"
     own = {file.partition("/")[0] for file in files}
     unit = f"{own.pop()}/" if len(own) == 1 else "the folder of its unit"
     how = f"move it to {unit} and import it as `from .{show(module)} import …`"
     return f"{shown} is outside the unit folders: {how}"
-
-
-def _on_folders(elsewhere: Counter[str]) -> list[str]:
-    if not elsewhere:
-        return []
-    count = sum(elsewhere.values())
-    places = listed([f"{folder}/" for folder in elsewhere])
-    files = "a .py file is" if count == 1 else f"{count} .py files are"
-    return [f"{files} left out that no unit folder holds: in {places}"]

@@ -5,10 +5,12 @@ from __future__ import annotations
 MB = 1024 * 1024
 
 LARGEST_ARCHIVE = 50 * MB  # room for the whole bundle with weights; it is read into memory
-MOST_UNPACKED = 64 * MB  # of all streams together; bzip2 needs about 4 seconds for that much
+MOST_UNPACKED = 64 * MB  # of all streams together: half a second for gzip, one and a half for xz
+BZIP2_EFFORT = 2  # a byte out of bzip2 counts twice: noise comes out at 8 MB a second
 MOST_ENTRIES = 10_000  # of a folder or an archive, its .git included
 MOST_IN_FOLDER = 1_000  # directly, on disk: a larger folder holds data, and is not looked into
 LARGEST_DIRECTORY = 2 * MB  # of a zip's table of entries: 200 bytes for each of MOST_ENTRIES
+LARGEST_HEADER = 1 * MB  # of an entry in a tar; long names and attributes are in there
 MOST_STREAMS = 4096  # gzip, bzip2, xz streams one after the other; parallel packers write some
 LARGEST_WINDOW = 80 * MB  # that an xz stream may ask for; `xz -9` asks for 65 MB
 

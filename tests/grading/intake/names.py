@@ -51,6 +51,11 @@ def stem(name: str) -> str:
 
 def importable(name: str) -> str | None:
     """`name` as an import statement spells it (NFKC), None if none can name it."""
+    if not _fits(name):  # before it is normalised, which can take quadratic time
+        return None
     spelled = unicodedata.normalize("NFKC", name)
-    fits = len(spelled.encode(errors="replace")) <= LONGEST_NAME
-    return spelled if fits and spelled.isidentifier() else None
+    return spelled if _fits(spelled) and spelled.isidentifier() else None
+
+
+def _fits(name: str) -> bool:
+    return len(name.encode(errors="replace")) <= LONGEST_NAME

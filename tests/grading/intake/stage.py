@@ -9,7 +9,7 @@ from tests.grading.course import Course
 from tests.grading.intake.archives import ACCEPTED, read_archive
 from tests.grading.intake.choose import Choice, choose
 from tests.grading.intake.contents import sources
-from tests.grading.intake.entries import Budget, Entry, Refused, Unreadable, megabytes
+from tests.grading.intake.entries import LESS, Budget, Entry, Refused, Unreadable, megabytes
 from tests.grading.intake.folder import read_file, read_folder
 from tests.grading.intake.limits import LARGEST_ARCHIVE
 from tests.grading.intake.names import is_python
@@ -52,7 +52,7 @@ def _open(submission: Path, name: str, course: Course) -> tuple[list[str], Choic
     else:
         place, entries = _open_file(submission, name, budget)
     choice = choose(entries, course)
-    if choice.files or not choice.archives:
+    if not choice.archives:
         return place, choice
     if len(choice.archives) > 1:
         names = listed([show(archive.name) for archive in choice.archives])
@@ -98,7 +98,7 @@ def _archive(data: bytes, budget: Budget) -> list[Entry] | None:
 
 
 def _too_large(size: int) -> Refused:
-    return Refused(f"is larger than {megabytes(LARGEST_ARCHIVE)}: hand in only what you wrote")
+    return Refused(f"is larger than {megabytes(LARGEST_ARCHIVE)}; {LESS}")
 
 
 def _on_nothing(name: str, choice: Choice, course: Course) -> list[Note]:

@@ -12,9 +12,9 @@ NOT_MODULES = {"conftest", "setup"}  # pytest would run the first in its own pro
 
 def target_of(parts: Parts, root: Root, course: Course) -> str | None:
     """The path in the tree, None if the file has no place there."""
-    if parts[: len(root.parts)] != root.parts:
-        return None
     relative = parts[len(root.parts) :]
+    if parts[: len(root.parts)] != root.parts or not relative:
+        return None
     if "/".join(relative) in FURTHER_FILES:
         return "/".join(relative)
     if len(relative) == 1:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tests.grading.intake.entries import FILE, FOLDER, Entry, Refused
-from tests.grading.intake.limits import LONGEST_PATH, MOST_ENTRIES
+from tests.grading.intake.entries import FILE, FOLDER, LESS, Entry, Refused
+from tests.grading.intake.limits import LARGEST_HEADER, LONGEST_PATH, MOST_ENTRIES
 
 BLOCK = 512
 FILES = b"07\0"
@@ -18,6 +18,7 @@ KINDS = {
     b"1": "a hard link", b"2": "a symbolic link", b"3": "a device", b"4": "a device",
     b"5": FOLDER, b"6": "a named pipe", b"S": "a sparse file",
 }  # fmt: skip
+EXTENDED = b"xL"  # a header that says more of the next entry: pax records, GNU's long name
 WITHOUT_DATA = b"123456"  # whatever size their headers give
 
 
@@ -29,28 +30,30 @@ class _Header:
     has_more: bool  # old GNU sparse maps go on in further blocks
 
 
-def looks_like_tar(data: bytes) -> bool:
-    block = data[:BLOCK]
+def looks_like_tar(data: bytes | bytearray) -> bool:
+    block = bytes(data[:BLOCK])
     return len(block) == BLOCK and (not any(block) or _checksum_is_right(block))
 
 
-def read_tar(data: bytes, kind: str) -> list[Entry]:
+def read_tar(data: bytes | bytearray, kind: str) -> list[Entry]:
     """All entries, up to the end mark or the end of `data`. Refused if it is cut off or damaged."""
     archive, entries, at, headers = memoryview(data), [], 0, 0
     more: dict[str, bytes] = {}  # what extended headers say of the next entry
-    while at < len(data) and any(data[at : at + BLOCK]):
+    while any(block := bytes(archive[at : at + BLOCK])):
         headers += 1
         if len(entries) >= MOST_ENTRIES or headers > 3 * MOST_ENTRIES:
-            raise Refused(f"holds more than {MOST_ENTRIES:,} entries: hand in less")
+            raise Refused(f"holds more than {MOST_ENTRIES:,} entries; {LESS}")
         try:
-            header = _header(data[at : at + BLOCK])
+            header = _header(block)
             size = _size(header, more)
-            at = _after_map(data, at + BLOCK, header)
+            if header.type in EXTENDED and size > LARGEST_HEADER:
+                raise ValueError
+            at = _after_map(archive, at + BLOCK, header)
             body = archive[at : at + size]
-            if len(body) < size:
-                raise EOFError
             at += -(-size // BLOCK) * BLOCK
-            if header.type in b"xL":
+            if at > len(data):
+                raise EOFError
+            if header.type in EXTENDED:
                 more |= _extended(header, bytes(body))
             elif header.type not in b"gKX":  # global facts, long link targets, an old dialect
                 entries.append(_entry(header, more, body))
@@ -110,10 +113,10 @@ def _size(header: _Header, more: dict[str, bytes]) -> int:
     return int(said)
 
 
-def _after_map(data: bytes, at: int, header: _Header) -> int:
+def _after_map(archive: memoryview, at: int, header: _Header) -> int:
     goes_on = header.has_more
     while goes_on:
-        block = data[at : at + BLOCK]
+        block = archive[at : at + BLOCK]
         if len(block) < BLOCK:
             raise EOFError
         at, goes_on = at + BLOCK, block[504] != 0

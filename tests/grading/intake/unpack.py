@@ -7,7 +7,7 @@ import lzma
 import zlib
 
 from tests.grading.intake.entries import Budget, Refused
-from tests.grading.intake.limits import LARGEST_WINDOW, MOST_STREAMS
+from tests.grading.intake.limits import BZIP2_EFFORT, LARGEST_WINDOW, MOST_STREAMS
 
 FED, GOT = 64 * 1024, 1024 * 1024  # bytes a step
 SIGNATURES = {b"\x1f\x8b": "tar.gz", b"BZh": "tar.bz2", b"\xfd7zXZ\0": "tar.xz"}
@@ -17,16 +17,14 @@ class _Gzip:
     """zlib's decompressor with the interface that bz2 and lzma have."""
 
     def __init__(self):
-        self._inflate, self._full = zlib.decompressobj(wbits=31), False
+        self._inflate = zlib.decompressobj(wbits=31)
 
     def decompress(self, data: bytes, most: int) -> bytes:
-        out = self._inflate.decompress(self._inflate.unconsumed_tail + data, most)
-        self._full = len(out) == most
-        return out
+        return self._inflate.decompress(self._inflate.unconsumed_tail + data, most)
 
     @property
     def needs_input(self) -> bool:
-        return not self._full and not self._inflate.unconsumed_tail
+        return not self._inflate.unconsumed_tail
 
     @property
     def eof(self) -> bool:
@@ -44,7 +42,7 @@ _DECOMPRESSORS = {
 }
 
 
-def unpack(data: bytes, kind: str, budget: Budget) -> bytes:
+def unpack(data: bytes, kind: str, budget: Budget) -> bytearray:
     """All streams of `data`, one after the other; what follows them and is none is ignored."""
     signature = next(s for s, name in SIGNATURES.items() if name == kind)
     out, at, streams = bytearray(), 0, 0
@@ -53,24 +51,24 @@ def unpack(data: bytes, kind: str, budget: Budget) -> bytes:
         if streams > MOST_STREAMS:
             raise Refused(f"has more than {MOST_STREAMS} compressed streams: pack it anew")
         try:
-            at = _one_stream(data, at, _DECOMPRESSORS[kind](), out, budget)
+            at = _one_stream(data, at, kind, out, budget)
         except EOFError:
             raise Refused(f"cannot be read as a {kind} archive: it is cut off") from None
         except (zlib.error, lzma.LZMAError, OSError, ValueError, MemoryError):
             raise Refused(f"cannot be read as a {kind} archive: it is damaged") from None
-    return bytes(out)
+    return out
 
 
-def _one_stream(data: bytes, at: int, decompressor, out: bytearray, budget: Budget) -> int:
+def _one_stream(data: bytes, at: int, kind: str, out: bytearray, budget: Budget) -> int:
     """Unpack the stream that begins at `at`; where it ends."""
+    decompressor, effort = _DECOMPRESSORS[kind](), BZIP2_EFFORT if kind == "tar.bz2" else 1
     while not decompressor.eof:
-        fed = b""
-        if decompressor.needs_input:
-            fed = data[at : at + FED]
-            at += len(fed)
-            if not fed:
-                raise EOFError
+        hungry = decompressor.needs_input
+        fed = data[at : at + FED] if hungry else b""
+        at += len(fed)
         got = decompressor.decompress(fed, GOT)
-        budget.spend(len(got))
+        if hungry and not (fed or got or decompressor.eof):
+            raise EOFError
+        budget.spend(len(got), effort)
         out += got
     return at - len(decompressor.unused_data)

@@ -6,7 +6,7 @@ import stat
 import zipfile
 from io import BytesIO
 
-from tests.grading.intake.entries import FILE, FOLDER, Budget, Entry, Refused, Unreadable
+from tests.grading.intake.entries import FILE, FOLDER, LESS, Budget, Entry, Refused, Unreadable
 from tests.grading.intake.limits import LARGEST_DIRECTORY, MOST_ENTRIES
 
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the others unpack without a bound
@@ -24,7 +24,7 @@ class _Bytes(BytesIO):
 
     def read(self, size: int | None = -1) -> bytes:
         if not self.opened and size is not None and size > LARGEST_DIRECTORY:
-            raise Refused(f"holds more than {MOST_ENTRIES:,} entries: hand in less")
+            raise Refused(f"holds more than {MOST_ENTRIES:,} entries; {LESS}")
         return super().read(size)
 
 
@@ -41,7 +41,7 @@ def read_zip(data: bytes, budget: Budget) -> list[Entry]:
     file.opened = True
     members = archive.infolist()
     if len(members) > MOST_ENTRIES:
-        raise Refused(f"holds more than {MOST_ENTRIES:,} entries: hand in less")
+        raise Refused(f"holds more than {MOST_ENTRIES:,} entries; {LESS}")
     if any(member.flag_bits & ENCRYPTED for member in members):
         raise Refused("is protected by a password: hand it in without one")
     return [_entry(archive, member, budget) for member in members]

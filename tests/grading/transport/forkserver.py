@@ -79,10 +79,10 @@ class ForkServer:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="fast-inference-"))  # the server's own
-        self.folder.chmod(0o755)  # other users must pass
-        (self.folder / "scratch").mkdir()
         self.tree = self.folder / "tree"  # the submission's files, which the caller puts there
-        self.tree.mkdir()
+        for folder in (self.folder, self.tree, self.folder / "scratch"):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o755)  # other users must pass, whatever the umask
         self.shown: str | None = None  # what messages call the tree; by default what it is
         self._numbers = itertools.count(1)
         self._starts = 0
