@@ -37,7 +37,8 @@ def root(tmp_path):
         "tests/attention/__init__.py": "",
         "solutions/attention/__init__.py": "# kept\n",
         "assignment/attention/__init__.py": "# kept\n",
-        "handout/attention.typ": '== Masks <attention.mask>\nText #problem(\n  "attention.mask",\n)[]',
+        "handout/attention.typ": "== Masks <attention.mask>\n"
+        'Text #problem(\n  "attention.mask",\n)[]',
     }.items():
         write(tmp_path, name, text)
     return tmp_path
