@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.grading.submission import locate
 from tests.grading.transport.forkserver import ForkServer
+from tests.grading.walls import limits
 from tests.grading.walls.kernel import hide_from_other_processes
 
 WRONG_CALL = 2
@@ -28,6 +29,7 @@ def main() -> int:
     hide_from_other_processes()
     try:
         server = ForkServer()
+        limits.limit_the_grader()
         from tests.grading.grade import grade  # slow: torch. The server's process imports it, too
 
         return grade(options, server, clock)

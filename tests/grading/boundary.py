@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from assignment.provided.lab.counter import Cost
+from tests.grading.errors import SubmissionError
 from tests.grading.transport import proxy, sides
 
 
@@ -33,7 +34,10 @@ def observe(target: Callable, *args, **kwargs) -> Observation:
     else:
         args = [_uncounted(arg) for arg in args]
         seen = sides.observe(target, args, {name: _uncounted(a) for name, a in kwargs.items()})
-    return Observation(*seen)
+    value, cost = seen
+    if type(cost) is not Cost or not all(type(n) is int for n in vars(cost).values()):
+        raise SubmissionError("the cost counter in the submission's process answers nonsense")
+    return Observation(value, cost)
 
 
 def watch(target: Callable, *args, **kwargs) -> tuple[object, list[str]]:

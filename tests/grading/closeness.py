@@ -39,7 +39,9 @@ def assert_close(
     axes: str = "",
     what: str = "",
 ) -> None:
-    """Assert max|got − expected| ≤ 4·max|naive − expected| + 4·eps(dtype of got)·max|expected|.
+    """Assert max|got − expected| ≤ 4·max|naive − expected| + 4·eps·max|expected|.
+
+    eps is that of got's dtype, and at most that of naive's (of bfloat16 if there is none).
 
     Args:
         got: the submission's answer, any floating dtype.
@@ -54,7 +56,9 @@ def assert_close(
     if not got.is_floating_point():
         raise _mismatch("a floating dtype", _dtype(got), what)
     reference = expected.double()
-    allowed = SLACK * torch.finfo(got.dtype).eps * _largest(reference)
+    coarsest = torch.bfloat16 if naive is None else naive.dtype  # a float8 would excuse anything
+    eps = min(torch.finfo(dtype).eps for dtype in (got.dtype, coarsest))
+    allowed = SLACK * eps * _largest(reference)
     if naive is not None:
         allowed += SLACK * _largest(naive.double() - reference)
     error = (got.detach().double() - reference).abs()
@@ -73,7 +77,9 @@ def assert_equal(got: object, expected: object, *, axes: str = "", what: str = "
             raise _mismatch(repr(expected), repr(got), what)
         return
     _check_tensor(got, expected, axes, what)
-    wrong = got != expected.to(got.dtype) if got.numel() else torch.zeros(0, dtype=torch.bool)
+    if (got.dtype is torch.bool) != (expected.dtype is torch.bool):
+        raise _mismatch(f"dtype {_dtype(expected)}", _dtype(got), what)
+    wrong = _exact(got) != _exact(expected) if got.numel() else torch.zeros(0, dtype=torch.bool)
     if wrong.any():
         raise _first_difference(wrong, got, expected, axes, what)
 
@@ -104,6 +110,11 @@ def _first_difference(
     place = where or "the only element"
     line = f"first differs at {place}: expected {right}, got {came}; {note}"
     return Mismatch(line, expected=right, got=came, what=what, where=place, note=note)
+
+
+def _exact(tensor: Tensor) -> Tensor:
+    """In the widest dtype of its kind, so that a comparison rounds neither side."""
+    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def _kind(value: object) -> str:

@@ -25,6 +25,7 @@ from tests.grading.transport.forkserver import SECRET, ForkServer
 
 TESTS = Path(__file__).resolve().parents[1]
 TIME_LIMIT = 60.0  # seconds a test may wait for the submission: it ends hangs, measures nothing
+PROBLEM_LIMIT = 900.0  # seconds for all of a problem's tests; beyond, each may wait the least
 LEAST_LIMIT = 2.0  # after a hang the problem's next tests wait half as long, but at least so long
 
 RECORDS = pytest.StashKey[list[TestRecord]]()
@@ -32,6 +33,7 @@ SERVER = pytest.StashKey[ForkServer]()  # of an isolated run; the runner may hav
 SEED = pytest.StashKey[int | None]()  # None: official, the inputs come from the secret
 _COURSE = pytest.StashKey()
 _HANGS = pytest.StashKey[Counter]()  # problem: tests that did not finish
+_SPENT = pytest.StashKey[Counter]()  # problem: seconds that its tests have taken
 _PROBLEM = pytest.StashKey[str]()
 _PASSED = pytest.StashKey[bool]()
 _FIGURE = pytest.StashKey[Figure]()
@@ -49,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cost(name): a graded test of a cost; calls `budget` once")
     tree = submission.find_tree(config.getoption("--submission"))
     config.stash[RECORDS] = []
-    config.stash[_HANGS] = Counter()
+    config.stash[_HANGS], config.stash[_SPENT] = Counter(), Counter()
     config.stash[_COURSE] = load_course(TESTS / "course.toml")
     config.stash[SEED] = _choose_seed(config.getoption("--seed"))
     if config.getoption("--isolated"):
@@ -185,8 +187,9 @@ def pytest_runtest_call(item: pytest.Item):
 
 
 def _limit(item: pytest.Item) -> float:
-    hangs = item.config.stash[_HANGS][item.stash.get(_PROBLEM, "")]
-    return max(LEAST_LIMIT, TIME_LIMIT / 2**hangs)
+    problem = item.stash.get(_PROBLEM, "")
+    left = PROBLEM_LIMIT - item.config.stash[_SPENT][problem]
+    return max(LEAST_LIMIT, min(TIME_LIMIT / 2 ** item.config.stash[_HANGS][problem], left))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -201,6 +204,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
             report.sections.append((PRINTED, printed))
         if call.excinfo and isinstance(call.excinfo.value, SubmissionTimeout | OutOfTime):
             item.config.stash[_HANGS][item.stash[_PROBLEM]] += 1
+        item.config.stash[_SPENT][item.stash[_PROBLEM]] += call.duration
         if report.failed:
             report.sections.append(("read", _where_to_read(item)))
         item.config.stash[RECORDS].append(

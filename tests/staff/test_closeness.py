@@ -118,3 +118,23 @@ def test_every_comparison_tells_expected_and_got(compare, expected):
     with pytest.raises(Mismatch) as caught:
         compare()
     assert parts(caught.value) == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_a_coarse_dtype_excuses_nothing(dtype):
+    with pytest.raises(AssertionError):
+        assert_close(torch.zeros(2, 3, 4).to(dtype), EXACT)
+    with pytest.raises(AssertionError):  # nor a coarser one than the textbook form's
+        assert_close(EXACT.to(torch.bfloat16), EXACT, naive=EXACT.float())
+
+
+def test_equal_means_equal_in_the_wider_dtype():
+    lengths = torch.tensor([0, 3, 5])
+    assert_equal(lengths.int(), lengths)
+    assert_equal(torch.tensor([0.5]), torch.tensor([0.5], dtype=torch.float64))
+    with pytest.raises(AssertionError, match="expected dtype int64, got bool"):
+        assert_equal(lengths > 0, lengths)
+    with pytest.raises(AssertionError):
+        assert_equal(torch.tensor([0, 3, 5]).to(torch.uint8), torch.tensor([0, 3, 261]))
+    with pytest.raises(AssertionError):
+        assert_equal(torch.tensor([0.0]), torch.tensor([1e-300], dtype=torch.float64))

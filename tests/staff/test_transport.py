@@ -57,6 +57,30 @@ def fail(kind):
 class Mine(Exception): pass
 
 def flood(f): return f(torch.zeros(2**21, dtype=torch.int64))
+class Deadly:
+    def dim(self): os._exit(5)
+def hand_over_death(f): return f(Deadly())
+def fails_often(f):
+    for _ in range(1000):
+        try: f()
+        except Exception: pass
+def without_buffer():
+    import fcntl
+    os.write(1, b"x" * 100)
+    fcntl.fcntl(1, fcntl.F_SETFL, os.O_DIRECT)
+class Endless:
+    def __len__(self): return 2**40
+def forge_the_cost():
+    from assignment.provided.lab.counter import CostCounter
+    from assignment.provided.lab.cost import Cost
+    CostCounter.cost = Cost(flops=torch.ones(2), bytes_read=0, bytes_written=0)
+def stay():
+    class Stays(list):
+        def clear(self): time.sleep(60)
+    import gc
+    from tests.grading.transport.agent import Agent
+    for agent in gc.get_objects():
+        if type(agent) is Agent: agent._objects = Stays()
 def leave(status): os._exit(status)
 def die(): __import__("ctypes").string_at(0)
 def sleep(): time.sleep(60)
@@ -582,3 +606,49 @@ def test_the_grader_does_not_work_for_ever_for_a_submission():
     with alarm(0.5):
         pass
     time.sleep(0.6)  # it does not ring later
+
+
+def test_a_child_that_dies_under_a_callback_is_one_failure_and_the_zygote_lives(server):
+    def ask(handle):
+        with contextlib.suppress(SubmissionError):
+            return handle.dim()
+
+    with pytest.raises(SubmissionError, match="ended in the middle of the test .*status 5"):
+        thing("hand_over_death")(ask)
+    proxy.end()
+    proxy.begin(server, 20, "toy.things")
+    assert thing("echo")(1) == [1] and server._starts == 1
+
+
+def test_a_tests_function_fails_a_limited_number_of_times():
+    with pytest.raises(SubmissionError, match="too often"):
+        thing("fails_often")(lambda: [][1])
+
+
+def test_what_a_child_does_to_its_output_does_not_hinder_the_grader():
+    thing("without_buffer")()
+    assert proxy.printed() == "x" * 100
+
+
+def test_a_length_is_one_that_a_list_can_have():
+    with pytest.raises(SubmissionError, match="impossible length"):
+        len(thing("Endless")())
+
+
+def test_a_cost_that_is_no_cost_is_the_submissions_fault():
+    thing("forge_the_cost")()
+    with pytest.raises(SubmissionError, match="cost counter .* answers nonsense"):
+        observe(thing("square"), torch.ones(4, 10))
+
+
+def test_a_child_that_cannot_forget_is_not_used_again(server, monkeypatch):
+    monkeypatch.setattr(proxy, "RESET", 0.5)
+    proxy.end()
+    (server.tree / "toy" / "stays.py").write_text(SUBMISSION)
+    tokens = set()
+    for _ in range(3):
+        proxy.begin(server, 20, "toy.stays")
+        tokens.add(Name("toy.stays", "TOKEN").upper())
+        Name("toy.stays", "stay")()
+        proxy.end(passed=True)
+    assert len(tokens) == 3 and server._idle is None

@@ -60,13 +60,15 @@ def many_files():
 
 def own_number(): return os.getpid(), os.getppid()
 def kill(pid): return attempt(lambda: os.kill(pid, signal.SIGKILL))
-def daemonise(path):
+def daemonise():
+    ready, told = os.pipe()
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
+            os.write(told, b"x")
             time.sleep(300)
         os._exit(0)
-    return True
+    os.read(ready, 1)
 def fork_bomb():
     number = 0
     try:
@@ -101,6 +103,18 @@ def descriptors():
     def is_open(number):
         return attempt(lambda: fcntl.fcntl(number, fcntl.F_GETFD)) == "done"
     return [number for number in range(1024) if is_open(number)]
+def datagrams(): return attempt(lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
+def reserve():
+    """errno of taking 100 MiB on the disk beyond the end of what is printed"""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.fallocate(1, 1, ctypes.c_long(0), ctypes.c_long(100 * 2**20))
+    return ctypes.get_errno()
+def new_user_namespace():
+    libc = ctypes.CDLL(None, use_errno=True)
+    pid = libc.syscall(56, ctypes.c_long(0x10000000 | signal.SIGCHLD), None, None, None, None)
+    if pid == 0:
+        os._exit(0)
+    return ctypes.get_errno()
 def core(): return resource.getrlimit(resource.RLIMIT_CORE)
 def call(number):
     """errno of a system call without arguments"""
@@ -245,7 +259,7 @@ def test_it_sees_its_own_processes_only(wall):
 def test_what_it_starts_ends_with_it_whatever_it_does(server):
     server.how_it_ended(server.fork())
     before = processes_of(server)
-    thief("daemonise")("")
+    thief("daemonise")()
     assert len(processes_of(server)) >= len(before) + 2  # the child, and the one it left
     proxy.end()
     server.how_it_ended(server.fork())
@@ -292,18 +306,30 @@ def test_it_has_no_descriptor_but_its_own():
     assert thief("core")() == (0, 0)
 
 
-@pytest.mark.parametrize("name", seccomp.DEBUGGING)
+SHUT = [name for name, call in seccomp.DEBUGGING.items() if call.argument is None]
+
+
+@pytest.mark.parametrize("name", SHUT)
 def test_doors_into_the_kernel_are_shut(wall, name):
     wall("debugging")
-    column = kernel.machine({"x86_64": 0, "aarch64": 1})
-    assert thief("call")(seccomp.DEBUGGING[name][column]) == 13  # EACCES: the filter's own answer
+    call = seccomp.DEBUGGING[name]
+    number = kernel.machine({"x86_64": call.x86_64, "aarch64": call.aarch64})
+    assert thief("call")(number) == call.error  # the filter's own answer
+
+
+def test_calls_that_are_shut_in_part_are_shut_where_they_harm(wall):
+    wall("debugging")
+    assert thief("datagrams")() == "PermissionError"
+    assert thief("reserve")() == 13
+    if kernel.machine({"x86_64": True, "aarch64": False}):
+        assert thief("new_user_namespace")() == 13
 
 
 WITHOUT = """
 import json, sys
 sys.path.insert(0, {root!r})
 from tests.grading.walls import seccomp
-seccomp.refuse({calls!r})
+seccomp.refuse({{name: seccomp.Call(*numbers) for name, numbers in {calls!r}.items()}})
 from tests.grading.transport import proxy
 from tests.grading.transport.forkserver import ForkServer
 server = ForkServer()

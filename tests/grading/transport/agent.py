@@ -37,7 +37,9 @@ def run(
     for descriptor, place in ((output, 1), (output, 2), (connection, CONNECTION)):
         os.dup2(descriptor, place)
     os.closerange(CONNECTION + 1, os.sysconf("SC_OPEN_MAX"))
-    for stream in (sys.stdout, sys.stderr):  # so that nothing printed is lost in a crash
+    for stream in filter(
+        None, (sys.stdout, sys.stderr)
+    ):  # so that nothing printed is lost in a crash
         stream.reconfigure(line_buffering=True, errors="replace")
     try:
         confine()

@@ -54,15 +54,13 @@ class Child:
 
     def printed(self, limit: int = 2000) -> str:
         """The end of what the submission wrote to stdout and stderr."""
-        file = self.output.fileno()
-        start = max(0, os.fstat(file).st_size - limit)
-        text = os.pread(file, limit, start).decode(errors="replace")
+        start = max(0, self.output.seek(0, os.SEEK_END) - limit)
+        self.output.seek(start)
+        text = self.output.read(limit).decode(errors="replace")
         return f"[…] {text}" if start else text
 
     def forget_printed(self) -> None:
-        file = self.output.fileno()
-        os.ftruncate(file, 0)
-        os.lseek(file, 0, os.SEEK_SET)  # the child's place in the file, too
+        os.truncate(self.output.fileno(), 0)
 
 
 def _environment() -> dict[str, str]:
@@ -84,6 +82,7 @@ class ForkServer:
             folder.mkdir(exist_ok=True)
             folder.chmod(0o755)  # other users must pass, whatever the umask
         self.shown: str | None = None  # what messages call the tree; by default what it is
+        self._distrusted: set[str] = set()  # modules whose children serve one test only
         self._numbers = itertools.count(1)
         self._starts = 0
         self._start()
@@ -141,9 +140,17 @@ class ForkServer:
 
     def give_back(self, child: Child) -> None:
         """The child's test has passed: the problem's next test may have it."""
+        if child.module in self._distrusted:
+            self.end(child)
+            return
         child.used = True
         child.forget_printed()
         self._idle = child
+
+    def distrust(self, child: Child) -> None:
+        """It passed a test and could not forget it: from now on each test has a fresh child."""
+        self._distrusted.add(child.module)
+        self.end(child)
 
     def fork(self, module: str = "") -> Child:
         """A fresh child; if a module is named, it loads `submission.<module>` at once."""
@@ -197,10 +204,15 @@ class ForkServer:
 
     def _fork(self, module: str) -> Child:
         ours, theirs = socket.socketpair()
-        output = tempfile.TemporaryFile()  # noqa: SIM115 — lives as long as the child
-        child = Child(next(self._numbers), ours, output, module)
-        request = {"fork": child.number, "module": module}
-        self._ask(request, theirs.fileno(), output.fileno())
+        number = next(self._numbers)
+        # Opened twice: what a child does to its own end (its place, its flags) is not done to ours.
+        file = self.folder / f"printed-{number}"
+        prints = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
+        output = open(file, "r+b", buffering=0)  # noqa: SIM115 — lives as long as the child
+        file.unlink()
+        child = Child(number, ours, output, module)
+        self._ask({"fork": child.number, "module": module}, theirs.fileno(), prints)
+        os.close(prints)
         theirs.close()
         return child
 

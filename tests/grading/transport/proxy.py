@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib.abc
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
@@ -17,7 +18,10 @@ from tests.grading.transport.wire import Blob, Channel, Closed, Codec, TooSlow, 
 
 __tracebackhide__ = True  # a failing test's traceback ends in the test
 
+MAX_LENGTH = 2**20  # of an object of the submission: a test may make a list of that length
+MAX_RAISED = 100  # exceptions of a test's own functions in one test
 MAX_CALLBACK = 2**22  # bytes of tensors: the grader has to compute with them
+RESET = 5.0  # seconds for a child to forget a test
 PATIENCE = 120.0  # seconds for a child to be there, the zygote's own start included
 
 _current: Session | None = None
@@ -86,7 +90,10 @@ class Handle:
         return request("item", target=self, key=key)
 
     def __len__(self):
-        return request("len", target=self)
+        length = request("len", target=self)
+        if type(length) is not int or not 0 <= length <= MAX_LENGTH:
+            raise SubmissionError(f"{self!r} has an impossible length")
+        return length
 
     def __bool__(self):
         return True  # not its length: that would be a request
@@ -132,6 +139,9 @@ class Session(Codec):
             self._fail("the submission did not finish in time", SubmissionTimeout)
         except WireError as error:
             self._fail(f"the submission's answer makes no sense: {error}")
+        except SubmissionError as error:
+            self._over = error
+            raise
         if isinstance(outcome, _Raised):
             raise outcome.error
         return outcome
@@ -154,7 +164,7 @@ class Session(Codec):
             return
         self._use(self._server.child(self._module))
         if self._child.used and not self._is_ready():
-            self._server.end(self._child)
+            self._server.distrust(self._child)
             self._use(self._server.fork(self._module))
         if not self._child.used:
             self._wait_for_walls()
@@ -181,6 +191,7 @@ class Session(Codec):
 
     def _is_ready(self) -> bool:
         """Whether a child that has served a test forgets it and waits for requests."""
+        self._deadline = time.monotonic() + min(RESET, self._time_limit)
         try:
             self._channel.send({"do": "reset", "with": {}}, [], self._deadline)
             return self._outcome() is None
@@ -200,11 +211,13 @@ class Session(Codec):
                     return _Raised(self._exception(message["error"]))
                 else:
                     return self.decode(message["value"], blob)
-            except WireError:
+            except (WireError, SubmissionError):
                 raise
             except Exception as error:  # whatever a hostile child may have sent
                 raise WireError(f"{type(error).__name__}: {error}") from error
             self._call_back(*call)
+            if self._over:  # a request inside the callback has found the child gone
+                raise self._over
 
     def _decode_callback(self, message: dict, blob: Blob) -> tuple[Callable, list, dict]:
         function = self._callbacks[message["callback"]]
@@ -216,10 +229,14 @@ class Session(Codec):
         try:
             reply = {"value": self.encode(function(*args, **kwargs), blobs)}
         except Exception as error:
+            if len(self._raised) >= MAX_RAISED:
+                raise WireError("it has made the test's functions fail too often") from None
+            traceback.clear_frames(error.__traceback__)  # they may hold much
             self._raised.append(error)
             described = {"type": type(error).__name__, "message": str(error)}
             reply, blobs = {"error": described | {"id": len(self._raised) - 1}}, []
-        self._channel.send(reply, blobs, self._deadline)
+        if not self._over:
+            self._channel.send(reply, blobs, self._deadline)
 
     def _exception(self, described: dict) -> Exception:
         if described["of_callback"] is not None:

@@ -99,7 +99,9 @@ class _Zygote:
 
     def _end(self, number: int) -> int:
         """Kill a child with all it started; its exit status, negative for a signal."""
-        pid = self._children.pop(number)
+        pid = self._children.pop(number, None)
+        if pid is None:
+            return 0  # ended before
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
         os.kill(pid, signal.SIGKILL)  # before its setsid it leads no group

@@ -59,7 +59,7 @@ class Group:
     def remove(self) -> None:
         """End what is left in the group, and the group. May take a moment: the kernel's own."""
         for folder in self._folders:
-            for _ in range(200):
+            for _ in range(1000):
                 for pid in _words(folder / "cgroup.procs"):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(int(pid), signal.SIGKILL)

@@ -14,6 +14,7 @@ PROCESSES = 64  # and threads, all together
 OPEN_FILES = 256
 MEMORY = 2 * GiB  # a process, beyond what the grader gave it
 MEMORY_TOGETHER = 3 * GiB
+GRADER = 8 * GiB  # the grader itself
 CPU_PER_TEST = 240  # seconds, on all cores: the grader's patience ends long before
 CPU = 4 * 3600
 
@@ -30,6 +31,13 @@ def set_limits(own_user: bool) -> None:
         _limit("DATA", data * resource.getpagesize() + MEMORY)
         _limit("NPROC", PROCESSES if own_user else PROCESSES + _threads())  # counted by user
     allow_cpu_for_a_test()
+
+
+def limit_the_grader() -> None:
+    """What a submission answers may make it run out of memory: then a test fails, and not more."""
+    with contextlib.suppress(OSError, ValueError):
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        resource.setrlimit(resource.RLIMIT_DATA, (GRADER, hard))
 
 
 def allow_cpu_for_a_test() -> None:

@@ -53,7 +53,7 @@ class Site:
             "user": self._become_user,
             "files": self._restrict_files,
             "network": lambda: seccomp.refuse(seccomp.NETWORK),
-            "debugging": lambda: seccomp.refuse(seccomp.DEBUGGING),
+            "debugging": self._refuse_calls,
         }
         for wall, build in steps.items():
             if self._building.stands(wall):
@@ -110,6 +110,10 @@ class Site:
         if self._building.stands("scratch"):
             writable.append(scratch.SHARED_MEMORY)
         landlock.restrict(readable, writable)
+
+    def _refuse_calls(self) -> None:
+        shared = {} if self._building.stands("user") else seccomp.ATTRIBUTES
+        seccomp.refuse(seccomp.DEBUGGING | shared)
 
     def _readable(self) -> list[str]:
         """Python, its packages, what is provided, the submission."""
