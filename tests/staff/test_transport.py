@@ -652,3 +652,9 @@ def test_a_child_that_cannot_forget_is_not_used_again(server, monkeypatch):
         Name("toy.stays", "stay")()
         proxy.end(passed=True)
     assert len(tokens) == 3 and server._idle is None
+
+
+def test_keys_that_collide_are_few():
+    keys = [[n * (2**61 - 1), 0] for n in range(100_000)]
+    with pytest.raises(WireError, match="100,000 keys"):
+        Codec().decode({"$": "dict", "items": keys}, Blob(b""))

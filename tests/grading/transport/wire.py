@@ -22,6 +22,7 @@ from torch import Tensor
 HEADER = struct.Struct("<IQ")  # bytes of JSON, bytes of tensors
 MAX_JSON = 8 * 2**20  # far beyond what a test sends, and little once it is parsed
 MAX_TENSORS = 2**28
+MAX_KEYS = 10_000  # they may all collide
 MAX_AXES = 64  # torch's own
 
 _SCALARS = (type(None), bool, int, float, str)
@@ -166,6 +167,8 @@ class Codec:
         if kind == "tuple":
             return tuple(self.decode(item, blob) for item in message["items"])
         if kind == "dict":
+            if len(message["items"]) > MAX_KEYS:
+                raise WireError(f"a dict of {len(message['items']):,} keys is too large to cross")
             return {self.decode(k, blob): self.decode(v, blob) for k, v in message["items"]}
         if kind == "dtype":
             return _DTYPES[message["name"]]
