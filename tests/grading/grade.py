@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
+import tempfile
 import time
 from datetime import UTC, datetime
 from importlib import metadata
@@ -31,6 +33,7 @@ def grade(options: argparse.Namespace, server: ForkServer, clock: float) -> int:
     """Grade as the command line says, since time.monotonic() was `clock`; the exit status."""
     course = load_course(TESTS / "course.toml")
     problems = _choose(course, options)
+    _make_writable(options.output)
     started = datetime.now(UTC)
     outcome = _run_with_progress(options, problems, server)
     about = Run(
@@ -49,7 +52,6 @@ def grade(options: argparse.Namespace, server: ForkServer, clock: float) -> int:
         walls=outcome.walls,
     )
     report = score(course, outcome.records, about, problems=problems, faults=outcome.faults)
-    options.output.mkdir(parents=True, exist_ok=True)
     write_json(report, options.output / "results.json")
     write_html(report, options.output / "report.html")
     print_report(report, Console())
@@ -70,6 +72,17 @@ def _choose(course: Course, options: argparse.Namespace) -> list[str]:
         print(*(f"  {name}" for name in course.problems), sep="\n", file=sys.stderr)
         sys.exit(2)
     return names
+
+
+def _make_writable(output: Path) -> None:
+    """Told before the work, not after it."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=output):
+            pass
+    except OSError as error:
+        print(f"--output: {output} cannot be written to: {error.strerror}", file=sys.stderr)
+        sys.exit(2)
 
 
 def _run_with_progress(
@@ -96,7 +109,9 @@ def _run_with_progress(
 
 
 def _pytest_options(submission: str) -> str:
-    return "" if find_tree(submission) == default_tree() else f"--submission {submission}"
+    return (
+        "" if find_tree(submission) == default_tree() else f"--submission {shlex.quote(submission)}"
+    )
 
 
 def _version(package: str) -> str | None:

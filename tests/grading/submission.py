@@ -171,6 +171,8 @@ class _TolerantLoader(importlib.abc.Loader):
             self._loader.exec_module(module)
         except (Exception, SystemExit) as error:
             line = _describe_broken(module.__name__, error, self._tree)
+            for name in [name for name in vars(module) if not name.startswith("__")]:
+                del vars(module)[name]  # Python would not let anyone import them
         _answer_for_missing_names(module, line)
 
     def __getattr__(self, name):  # inspect, linecache and pdb ask the loader for the source

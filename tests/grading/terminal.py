@@ -140,7 +140,9 @@ class _Page:
         self.line()
         if step is None:
             done = report.problems and not report.provisional
-            self.line("Every problem is full." if done else "Nothing left for you to do here.")
+            every = len(report.problems) == len(report.course.problems)
+            full = "Every problem is full." if every else "What was graded is full."
+            self.line(full if done else "Nothing left for you to do here.")
         else:
             line = "" if step.line is None else f":{step.line}"
             self._print(Text.assemble(("Next  ", "bold"), one_line(step.file, 200), line))

@@ -150,6 +150,13 @@ def test_a_wrong_call_is_refused_with_the_choices(tmp_path):
     assert done.returncode == 2 and "attention.kv_cache" in done.stderr
 
 
+def test_an_output_that_cannot_be_written_is_told_before_the_work(tmp_path):
+    (tmp_path / "file").write_text("")
+    command = [sys.executable, "-m", "tests.grading", "--output", str(tmp_path / "file" / "out")]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 2 and "--output" in done.stderr and "Traceback" not in done.stderr
+
+
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 def test_ctrl_c_leaves_no_process_and_blames_nobody(tree, tmp_path):
     (solve(tree, "attention.kv_cache")).write_text("while True:\n    pass\n")

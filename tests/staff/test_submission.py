@@ -154,3 +154,9 @@ def test_every_way_to_import_a_sibling_leads_to_the_tree(tree):
     assert sys.modules["assignment.toy.helper"].__spec__.name == "submission.toy.helper"
     submission.uninstall()
     assert "assignment.toy.helper" not in sys.modules and "assignment.provided" in sys.modules
+
+
+def test_a_file_that_fails_at_its_end_has_no_names_either(tree):
+    (tree / "toy" / "late.py").write_text("def f():\n    return 1\n\nraise ValueError('late')\n")
+    with pytest.raises(SubmissionError, match="late.py, line 4: ValueError: late"):
+        get("toy.late", "f")()
