@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from enum import Enum
 from fractions import Fraction
 
@@ -64,4 +65,4 @@ def describe(figure: Figure) -> str:
 
 def is_amount(number: float) -> bool:
     """A finite number, 0 or more. A submission's counter may send anything."""
-    return type(number) in (int, float, Fraction) and number >= 0 and number < math.inf
+    return type(number) in (int, float, Fraction) and 0 <= number <= sys.float_info.max

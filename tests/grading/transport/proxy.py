@@ -165,6 +165,7 @@ class Session(Codec):
         self._use(self._server.child(self._module))
         if self._child.used and not self._is_ready():
             self._server.distrust(self._child)
+            self._child = None  # until there is another
             self._use(self._server.fork(self._module))
         if not self._child.used:
             self._wait_for_walls()
