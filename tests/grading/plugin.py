@@ -21,6 +21,7 @@ from tests.grading.records import Figure, TestRecord
 from tests.grading.reference_costs import reference_ratio
 from tests.grading.tiers import Tier, describe, tier
 from tests.grading.transport import proxy, sides
+from tests.grading.transport.finder import ProxyFinder
 from tests.grading.transport.forkserver import SECRET, ForkServer
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -59,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
             config.stash[SERVER] = ForkServer()
             config.add_cleanup(config.stash[SERVER].close)
             config.stash[SERVER].take(config.getoption("--submission") or tree)
-        submission.install_finder(proxy.ProxyFinder())
+        submission.install_finder(ProxyFinder())
     else:
         submission.install(tree)
 

@@ -40,7 +40,7 @@ def test_a_name_that_leads_out_is_not_followed(desk, name):
     assert "escaped.py" not in desk_files
 
 
-@pytest.mark.parametrize("top", ["/", "//", "C:\\", "C:/work/", "\\\\server\\share\\"])
+@pytest.mark.parametrize("top", ["/", "//", "C:\\", "C:/hand-in/", "\\\\server\\share\\"])
 def test_an_absolute_path_or_a_drive_is_only_a_folder(desk, top):
     staged = desk.zip({f"{top}{name}": data for name, data in COMPLETE.items()})
     assert desk.taken == COMPLETE and staged.notes == ()

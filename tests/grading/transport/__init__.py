@@ -9,4 +9,5 @@ agent       runs in the child: carries out calls, keeps the objects that handles
 zygote      a process that has imported torch and `assignment.provided` and forks the children
 forkserver  the grader's end of the zygote
 proxy       what a test holds: names, handles, and the session that speaks to the child
+finder      lets a test import those names
 """

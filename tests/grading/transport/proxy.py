@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import builtins
-import importlib.abc
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec
 
 from tests.grading.errors import GraderError, ServerDied, SubmissionError, SubmissionTimeout
 from tests.grading.submission import PACKAGE
@@ -296,29 +294,3 @@ def _construct(kind: type[Exception], message: str) -> Exception:
         return kind(message)
     except TypeError:  # UnicodeDecodeError and the like want more than a text
         return SubmissionError(f"{kind.__name__}: {message}")
-
-
-class ProxyFinder(importlib.abc.MetaPathFinder):
-    """Makes every module under `submission` a source of names."""
-
-    serves_submission = True
-
-    def find_spec(self, fullname, path=None, target=None):
-        if fullname == PACKAGE or fullname.startswith(f"{PACKAGE}."):
-            return ModuleSpec(fullname, _ProxyLoader(), is_package=True)
-        return None
-
-    def close(self) -> None:
-        """Nothing to undo."""
-
-
-class _ProxyLoader(importlib.abc.Loader):
-    def exec_module(self, module):
-        where = module.__name__.removeprefix(PACKAGE).removeprefix(".")
-
-        def __getattr__(name: str):
-            if name.startswith("_"):
-                raise AttributeError(name)
-            return Name(where, name)
-
-        module.__getattr__ = __getattr__
