@@ -113,14 +113,18 @@ class GroupedQueryAttention(nn.Module):
         self.o_proj = nn.Linear(num_heads * head_dim, d_model, bias=False)
 
     def forward(
-        self, x: Float[Tensor, "B T D"], cache: LayerCache | None = None
+        self,
+        x: Float[Tensor, "B T D"],
+        cache: LayerCache | None = None,
+        num_tokens: Int[Tensor, "B"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Attend from each of the T new tokens to itself and all tokens before it.
 
         A projection's output holds its heads one after the other, H numbers each. With a cache, the
         T tokens of row b come behind the cache.lengths[b] tokens it holds, at `cache.positions(T)`;
         their keys, rotated, and values are appended, and the queries see all that is held. Without
-        one, x is the whole sequence, from position 0.
+        one, x is the whole sequence, from position 0. Only the first num_tokens[b] tokens of row b
+        are real (default: all); the output of the others may be anything finite.
 
         A sequence gives the same output in one pass, in chunks, or token by token. About 18 lines.
         """

@@ -109,8 +109,10 @@ def test_bfloat16_is_near_float32():
 
 
 def test_angles_are_float32_in_a_bfloat16_model():
-    model = Llama(CONFIG).to(torch.bfloat16)
-    angles = model._angles(torch.tensor([[256, 257]]))
+    model, seen = Llama(CONFIG).to(torch.bfloat16), []
+    model.layers[0].register_forward_pre_hook(lambda layer, given: seen.append(given[1]))
+    model(TOKENS[:1, :2], torch.tensor([[256, 257]]))
+    (angles,) = seen
     assert angles.dtype == torch.float32
     assert angles[0, :, 0].tolist() == [256.0, 257.0]
 

@@ -6,4 +6,5 @@ tokenizer    the stories' tokenizer: a word is a token
 exact        the grammar's law of the next token
 recall       associative recall, a task that asks for memory
 traces       requests to a server: when they come, how long they are, what they share
+events       a server's log of what happened to requests
 """

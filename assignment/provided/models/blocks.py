@@ -12,8 +12,52 @@ from .rotary import rotate
 
 
 @dataclass(frozen=True)
+class AttentionLayer:
+    """What one layer's attention keeps of the past. By default: all keys and values ("full").
+
+    window: it sees and keeps the last `window` tokens only, its own included ("local").
+    latent_dim, rope_dim: instead of keys and values it keeps latent_dim + rope_dim numbers a token,
+        for all heads together ("latent": multi-head latent attention).
+    reads: it keeps nothing, and reads what this earlier layer keeps, through the same window
+        ("shared": cross-layer attention).
+
+    Raises:
+        ValueError: if these do not go together, or a size is below 1.
+    """
+
+    window: int | None = None
+    latent_dim: int | None = None
+    rope_dim: int | None = None
+    reads: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("window", "latent_dim", "rope_dim"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}: expected at least 1, got {value}")
+        latent = (self.latent_dim, self.rope_dim)
+        if (latent[0] is None) != (latent[1] is None):
+            raise ValueError(f"latent_dim, rope_dim: expected both or neither, got {latent}")
+        chosen = [self.window is not None, latent[0] is not None, self.reads is not None]
+        if sum(chosen) > 1:
+            raise ValueError(f"expected a window, or latents, or a layer to read, got {self}")
+
+    @property
+    def kind(self) -> str:
+        """ "full", "local", "latent" or "shared"."""
+        if self.reads is not None:
+            return "shared"
+        if self.latent_dim is not None:
+            return "latent"
+        return "full" if self.window is None else "local"
+
+
+@dataclass(frozen=True)
 class LlamaConfig:
-    """The sizes of a Llama. In the letters of the course: V, L, D, N, K, H, F."""
+    """The sizes of a Llama. In the letters of the course: V, L, D, N, K, H, F.
+
+    attention: one `AttentionLayer` per layer; none at all means that every layer is full.
+    """
 
     vocab_size: int
     num_layers: int
@@ -25,6 +69,7 @@ class LlamaConfig:
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-5
     tie_embeddings: bool = True
+    attention: tuple[AttentionLayer, ...] = ()
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -34,6 +79,28 @@ class LlamaConfig:
             )
         if self.head_dim % 2:
             raise ValueError(f"head_dim must be even for the rotation, got {self.head_dim}")
+        # A list of dicts is what a file has in this place.
+        layers = tuple(
+            x if isinstance(x, AttentionLayer) else AttentionLayer(**x) for x in self.attention
+        )
+        object.__setattr__(self, "attention", layers)
+        if layers and len(layers) != self.num_layers:
+            raise ValueError(
+                f"attention: expected one for each of {self.num_layers} layers, got {len(layers)}"
+            )
+        for index, layer in enumerate(layers):
+            if layer.reads is None:
+                continue
+            if not 0 <= layer.reads < index or layers[layer.reads].kind not in ("full", "local"):
+                raise ValueError(
+                    f"attention[{index}]: it must read an earlier layer that keeps keys and "
+                    f"values, got reads = {layer.reads}"
+                )
+
+    @property
+    def attention_layers(self) -> tuple[AttentionLayer, ...]:
+        """`attention`, written out where every layer is full."""
+        return self.attention or (AttentionLayer(),) * self.num_layers
 
 
 class Linear(nn.Linear):

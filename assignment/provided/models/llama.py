@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from .blocks import Embedding, Layer, Linear, LlamaConfig, RMSNorm
+from .rotary import angles_at
 
 # attend(layer, q [B N T H], k [B K T H], v [B K T H]) -> [B N T H], q and k already rotated.
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -44,6 +45,8 @@ class Llama(nn.Module):
 
     def __init__(self, config: LlamaConfig, seed: int | None = 0):
         super().__init__()
+        if any(layer.kind != "full" for layer in config.attention):
+            raise ValueError("config.attention: a Llama is full in every layer; see LayeredLlama")
         self.config = config
         self.embedding = Embedding(config.vocab_size, config.d_model)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
@@ -51,7 +54,7 @@ class Llama(nn.Module):
         if not config.tie_embeddings:
             self.head = Linear(config.d_model, config.vocab_size)
         if seed is not None:
-            self._draw_weights(seed)
+            draw_weights(self, seed)
 
     def forward(
         self,
@@ -80,7 +83,8 @@ class Llama(nn.Module):
         attend: Attend | None = None,
     ) -> Float[Tensor, "B T D"]:
         """What the last block returns, before the final norm: `forward` without `logits`."""
-        angles = self._angles(_default_positions(tokens) if positions is None else positions)
+        positions = _default_positions(tokens) if positions is None else positions
+        angles = angles_at(positions, self.config.head_dim, self.config.rope_theta)
         x = self.embedding(tokens)
         for index, layer in enumerate(self.layers):
             x = layer(x, angles, partial(attend or attend_causally, index))
@@ -113,21 +117,17 @@ class Llama(nn.Module):
         model.load_state_dict(load_file(path), assign=True)
         return model
 
-    def _angles(self, positions: Int[Tensor, "B T"]) -> Float[Tensor, "B T half"]:
-        # In float32 always: bfloat16 cannot tell position 256 from 257.
-        pair = torch.arange(0, self.config.head_dim, 2, device=positions.device).float()
-        frequencies = 1.0 / self.config.rope_theta ** (pair / self.config.head_dim)
-        return positions.float().unsqueeze(-1) * frequencies
 
-    @torch.no_grad()
-    def _draw_weights(self, seed: int) -> None:
-        generator = torch.Generator().manual_seed(seed)
-        for parameter in self.parameters():
-            if parameter.dim() == 1:  # the norms' weights
-                parameter.fill_(1.0)
-            else:
-                inputs = parameter.shape[1]  # a matrix is [outputs, inputs]
-                parameter.normal_(0.0, inputs**-0.5, generator=generator)
+@torch.no_grad()
+def draw_weights(model: nn.Module, seed: int) -> None:
+    """Matrices from N(0, 1/inputs), norms 1; no global random state is read or changed."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        if parameter.dim() == 1:  # the norms' weights
+            parameter.fill_(1.0)
+        else:
+            inputs = parameter.shape[1]  # a matrix is [outputs, inputs]
+            parameter.normal_(0.0, inputs**-0.5, generator=generator)
 
 
 def _default_positions(tokens: Int[Tensor, "B T"]) -> Int[Tensor, "1 T"]:

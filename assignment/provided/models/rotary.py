@@ -1,7 +1,7 @@
-"""Rotary position embedding, the half that needs no positions: turning vectors by given angles."""
+"""Rotary position embedding: turning vectors by given angles, or by their positions."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -38,3 +38,18 @@ def rotate(
     first, second = x.chunk(2, dim=-1)
     turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
     return turned.to(x.dtype)
+
+
+def rotate_at(
+    x: Float[Tensor, "B heads T H"], positions: Int[Tensor, "B T"], theta: float = 10_000.0
+) -> Float[Tensor, "B heads T H"]:
+    """`rotate` by the angles position · theta^(−2i / H), taken in float32 whatever x's dtype:
+    bfloat16 cannot tell position 256 from 257."""
+    return rotate(x, angles_at(positions, x.shape[-1], theta))
+
+
+def angles_at(
+    positions: Int[Tensor, "B T"], head_dim: int, theta: float
+) -> Float[Tensor, "B T half"]:
+    pair = torch.arange(0, head_dim, 2, device=positions.device).float()
+    return positions.float().unsqueeze(-1) * (1.0 / theta ** (pair / head_dim))

@@ -101,7 +101,51 @@ class ReplaySession:
         self._rows = [row[:k] for row, k in zip(self._rows, kept, strict=True)]
 
 
-class CachedSession:
+class SessionOverCaches:
+    """What sessions over caches have in common: a call that fails leaves the caches as they were.
+
+    Args:
+        caches: all hold the same rows and lengths.
+    """
+
+    def __init__(self, caches: Sequence[LayerCache]):
+        self.caches = list(caches)
+
+    @property
+    def lengths(self) -> Int[Tensor, "B"]:
+        return self.caches[0].lengths
+
+    @torch.no_grad()
+    def __call__(
+        self, tokens: Int[Tensor, "B T"], num_tokens: Int[Tensor, "B"] | None = None
+    ) -> Float[Tensor, "B T V"]:
+        counts = checked_counts(tokens, num_tokens, tokens.shape[0])
+        if num_tokens is not None:
+            tokens = _without_padding_ids(tokens, counts)
+        before = self.lengths
+        try:
+            return self._feed(tokens, num_tokens)
+        except Exception:
+            self._undo(before)
+            raise
+
+    def truncate(self, lengths: Int[Tensor, "B"]) -> None:
+        for cache in self.caches:
+            cache.truncate(lengths)
+
+    def _feed(self, tokens: Tensor, num_tokens: Tensor | None) -> Tensor:
+        raise NotImplementedError
+
+    def _undo(self, lengths: Tensor) -> None:
+        """After a failed call: take back what the layers before the failure appended."""
+        for cache in self.caches:
+            # A cache that cannot roll back must not hide the error that brought us here.
+            with suppress(Exception):
+                if not torch.equal(cache.lengths, lengths):
+                    cache.truncate(lengths)
+
+
+class CachedSession(SessionOverCaches):
     """Plumbing between a Llama, one cache per layer and an attention function.
 
     Args:
@@ -118,20 +162,10 @@ class CachedSession:
             raise ValueError(
                 f"caches: expected one per layer, {model.config.num_layers}, got {len(caches)}"
             )
-        self.model, self.caches, self.attention = model, list(caches), attention
+        super().__init__(caches)
+        self.model, self.attention = model, attention
 
-    @property
-    def lengths(self) -> Int[Tensor, "B"]:
-        return self.caches[0].lengths
-
-    @torch.no_grad()
-    def __call__(
-        self, tokens: Int[Tensor, "B T"], num_tokens: Int[Tensor, "B"] | None = None
-    ) -> Float[Tensor, "B T V"]:
-        counts = checked_counts(tokens, num_tokens, tokens.shape[0])
-        if num_tokens is not None:
-            tokens = _without_padding_ids(tokens, counts)
-
+    def _feed(self, tokens: Tensor, num_tokens: Tensor | None) -> Tensor:
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             cache = self.caches[layer]
             cache.append(k, v, num_tokens)
@@ -140,24 +174,7 @@ class CachedSession:
 
         # Once and before any layer appends: afterwards the caches' lengths include the new tokens.
         positions = self.caches[0].positions(tokens.shape[1])
-        before = self.lengths
-        try:
-            return self.model(tokens, positions, attend)
-        except Exception:
-            self._undo(before)
-            raise
-
-    def truncate(self, lengths: Int[Tensor, "B"]) -> None:
-        for cache in self.caches:
-            cache.truncate(lengths)
-
-    def _undo(self, lengths: Tensor) -> None:
-        """After a failed call: take back what the layers before the failure appended."""
-        for cache in self.caches:
-            # A cache that cannot roll back must not hide the error that brought us here.
-            with suppress(Exception):
-                if not torch.equal(cache.lengths, lengths):
-                    cache.truncate(lengths)
+        return self.model(tokens, positions, attend)
 
 
 def checked_counts(tokens: Tensor, num_tokens: Tensor | None, batch_size: int) -> list[int]:
