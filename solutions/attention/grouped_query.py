@@ -173,12 +173,11 @@ class GroupedQueryAttention(nn.Module):
         angles = rope_angles(positions, self.head_dim, self.rope_theta)
         q, k = rotate(q, angles), rotate(k, angles)
 
-        kv_lengths = None
-        if cache is not None:
+        if cache is None:  # padding stands behind the real tokens, which only look back
+            out = grouped_query_attention(q, k, v)
+        else:
             cache.append(k, v, num_tokens)
-            k, v = cache.keys_values()
-            kv_lengths = cache.lengths
-        out = grouped_query_attention(q, k, v, kv_lengths, num_tokens)
+            out = grouped_query_attention(q, *cache.keys_values(), cache.lengths, num_tokens)
         return self.o_proj(rearrange(out, "b heads t h -> b t (heads h)"))
         # END SOLUTION
 

@@ -215,6 +215,29 @@ class TestLayer:
             whole = torch.cat([torch.zeros(1, len(tokens) - 4, D_MODEL), got[row : row + 1]], dim=1)
             assert_layer(whole, tokens[None], weights, first=len(tokens) - 4)
 
+    def test_only_some_of_a_row_may_be_tokens(self, draw):
+        """Chunks whose rows hold 3, 0 or 2 tokens of 4: padding is neither stored nor seen."""
+        layer, weights = draw_layer(draw, 6, 2)
+        cache, oracle = delegating_cache(batch_size=3, kv_heads=2)
+        fed, outputs = [[], [], []], [[], [], []]
+        for counts in ([3, 0, 4], [1, 2, 0], [4, 4, 1]):
+            x = draw.normal(3, 4, D_MODEL)
+            got = layer(x, cache, num_tokens=torch.tensor(counts))
+            assert got.isfinite().all(), "the result holds numbers that are not finite"
+            for row, count in enumerate(counts):
+                fed[row].append(x[row, :count])
+                outputs[row].append(got[row, :count])
+        assert_equal(oracle.lengths.tolist(), [8, 6, 5])
+        for tokens, out in zip(fed, outputs, strict=True):
+            assert_layer(torch.cat(out)[None], torch.cat(tokens)[None], weights)
+
+    def test_without_a_cache_padding_changes_nothing(self, draw):
+        layer, weights = draw_layer(draw, 6, 2)
+        x = draw.normal(2, 7, D_MODEL)
+        got = layer(x, num_tokens=torch.tensor([7, 4]))
+        assert_layer(got[:1], x[:1], weights)
+        assert_layer(got[1:, :4], x[1:, :4], weights)
+
     def test_bfloat16_at_positions_that_it_cannot_hold(self, draw):
         layer, weights = draw_layer(draw, 9, 3)
         layer.to(torch.bfloat16)

@@ -71,7 +71,10 @@ class GroupedQueryAttention(nn.Module):
         self.o_proj = nn.Linear(num_heads * head_dim, d_model, bias=False)
 
     def forward(
-        self, x: Float[Tensor, "B T D"], cache: LayerCache | None = None
+        self,
+        x: Float[Tensor, "B T D"],
+        cache: LayerCache | None = None,
+        num_tokens: Int[Tensor, "B"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         batch, new, _ = x.shape
         split = "b t (n h) -> b n t h"
@@ -88,9 +91,10 @@ class GroupedQueryAttention(nn.Module):
         if cache is None:
             out = grouped_query_attention(q, k, v)
         else:
-            cache.append(k, v, torch.full((batch,), new))
+            counts = torch.full((batch,), new) if num_tokens is None else num_tokens
+            cache.append(k, v, counts)
             k, v = cache.keys_values()
-            out = grouped_query_attention(q, k, v, kv_lengths=cache.lengths)
+            out = grouped_query_attention(q, k, v, kv_lengths=cache.lengths, num_tokens=counts)
         return self.o_proj(rearrange(out, "b n t h -> b t (n h)"))
 
 

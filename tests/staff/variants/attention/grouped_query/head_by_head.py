@@ -75,7 +75,10 @@ class GroupedQueryAttention(nn.Module):
         self.o_proj = nn.Linear(num_heads * head_dim, d_model, bias=False)
 
     def forward(
-        self, x: Float[Tensor, "B T D"], cache: LayerCache | None = None
+        self,
+        x: Float[Tensor, "B T D"],
+        cache: LayerCache | None = None,
+        num_tokens: Int[Tensor, "B"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         batch, seq, _ = x.shape
         q = self.q_proj(x).reshape(batch, seq, -1, self.head_dim).permute(0, 2, 1, 3)
@@ -83,9 +86,9 @@ class GroupedQueryAttention(nn.Module):
         v = self.v_proj(x).reshape(batch, seq, -1, self.head_dim).permute(0, 2, 1, 3)
         if cache is not None:
             angles = rope_angles(cache.positions(seq), self.head_dim, self.rope_theta)
-            cache.append(rotate(k, angles), v)
+            cache.append(rotate(k, angles), v, num_tokens)
             k, v = cache.keys_values()
-            out = grouped_query_attention(rotate(q, angles), k, v, cache.lengths)
+            out = grouped_query_attention(rotate(q, angles), k, v, cache.lengths, num_tokens)
         else:
             positions = torch.arange(seq).repeat(batch, 1)
             angles = rope_angles(positions, self.head_dim, self.rope_theta)

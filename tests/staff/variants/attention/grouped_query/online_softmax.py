@@ -80,7 +80,10 @@ class GroupedQueryAttention(nn.Module):
         self.o_proj = nn.Linear(num_heads * head_dim, d_model, bias=False)
 
     def forward(
-        self, x: Float[Tensor, "B T D"], cache: LayerCache | None = None
+        self,
+        x: Float[Tensor, "B T D"],
+        cache: LayerCache | None = None,
+        num_tokens: Int[Tensor, "B"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         q, k, v = (
             rearrange(layer(x), "b t (n h) -> b n t h", h=self.head_dim)
@@ -88,16 +91,17 @@ class GroupedQueryAttention(nn.Module):
         )
         if cache is None:
             positions = torch.arange(x.shape[1])[None]  # one row of angles serves all
-            lengths = None
+            lengths = num_tokens = None
         else:
             positions = cache.positions(x.shape[1])
-            lengths = cache.lengths + x.shape[1]
+            lengths = cache.lengths + (x.shape[1] if num_tokens is None else num_tokens)
         angles = rope_angles(positions, self.head_dim, self.rope_theta)
         q, k = (rotate(heads, angles) for heads in (q, k))
         if cache is not None:
-            cache.append(k, v)
+            cache.append(k, v, num_tokens)
             k, v = cache.keys_values()
-        merged = rearrange(grouped_query_attention(q, k, v, lengths), "b n t h -> b t (n h)")
+        out = grouped_query_attention(q, k, v, lengths, num_tokens)
+        merged = rearrange(out, "b n t h -> b t (n h)")
         return self.o_proj(merged)
 
 

@@ -68,14 +68,18 @@ class GroupedQueryAttention(nn.Module):
         self.o_proj = nn.Linear(num_heads * head_dim, d_model, bias=False)
 
     def forward(
-        self, x: Float[Tensor, "B T D"], cache: LayerCache | None = None
+        self,
+        x: Float[Tensor, "B T D"],
+        cache: LayerCache | None = None,
+        num_tokens: Int[Tensor, "B"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         if cache is None:
-            cache = GrowingCache(x.shape[0])
+            cache, num_tokens = GrowingCache(x.shape[0]), None
         q, k, v = self._heads(self.q_proj(x)), self._heads(self.k_proj(x)), self.v_proj(x)
         angles = rope_angles(cache.positions(x.shape[1]), self.head_dim, self.rope_theta)
-        cache.append(rotate(k, angles), self._heads(v))
-        out = grouped_query_attention(rotate(q, angles), *cache.keys_values(), cache.lengths)
+        cache.append(rotate(k, angles), self._heads(v), num_tokens)
+        k, v = cache.keys_values()
+        out = grouped_query_attention(rotate(q, angles), k, v, cache.lengths, num_tokens)
         return self.o_proj(out.transpose(1, 2).flatten(start_dim=2))
 
     def _heads(self, x: Tensor) -> Tensor:
