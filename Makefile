@@ -45,7 +45,7 @@ setup: ## make .venv, or bring it up to date (EXTRAS=real,watch,docs,... or all;
 grade: ## grade assignment/ as the course does (SUBMISSION=folder UNIT= PROBLEM= SEED=)
 	@$(call need)
 	@$(PY) -m tests.grading --submission "$(SUBMISSION)" $(if $(UNIT),--unit "$(UNIT)") \
-	    $(if $(PROBLEM),--problem "$(PROBLEM)") $(if $(SEED),--seed "$(SEED)")
+	    $(foreach name,$(PROBLEM),--problem "$(name)") $(if $(SEED),--seed "$(SEED)")
 
 .PHONY: watch
 watch: ## show the next problem, run its tests at every save, give hints (UNIT= PROBLEM= SUBMISSION=)
@@ -74,6 +74,11 @@ demo: ## chat with SmolLM2, with a cache and without; MODEL=toy tells stories (P
 notebooks: ## execute every notebook
 	@$(call need,notebooks)
 	@$(PY) notebooks/execute.py $(ARGS)
+
+.PHONY: smollm2-speed
+smollm2-speed: ## time SmolLM2 on this machine, for notebooks/accounting.ipynb (two minutes, nothing else running)
+	@$(call need,real)
+	@$(PY) notebooks/smollm2_speed.py
 
 .PHONY: handout
 handout: ## build handout/handout.pdf (ARGS=--check only says whether it is current)
@@ -125,6 +130,12 @@ weights: ## train the toy models anew (half an hour; can be stopped and resumed)
 	@$(call need,real)
 	@$(PY) -m tests.staff.weights $(ARGS)
 
+.PHONY: heads
+heads: ## train models with equal KV bytes, for a notebook (half an hour; can be stopped and resumed)
+	@$(call full,tests/staff)
+	@$(call need,real)
+	@$(PY) -m tests.staff.heads
+
 .PHONY: release
 release: ## build the student bundle, without answers
 	@$(call full,tests/staff)
@@ -145,6 +156,7 @@ lint: ## ruff, and whether assignment/ and README.md are what make stubs and mak
 	@$(PY) -m ruff format --check --quiet --output-format concise
 	@$(PY) -m tests.staff.authoring.stubs --check
 	@$(PY) -m tests.staff.authoring.readme --check
+	@$(PY) -m tests.staff.authoring.through_line --check
 
 .PHONY: constraints
 constraints: ## pin the newest versions that pyproject.toml allows

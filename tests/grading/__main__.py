@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from assignment.provided.review import normalised
 from tests.grading.submission import locate
 from tests.grading.transport.forkserver import ForkServer
 from tests.grading.walls import limits
@@ -44,10 +45,22 @@ def _parse() -> argparse.Namespace:
         "--submission", default="assignment", help="solutions, assignment or a path"
     )
     parser.add_argument("--unit", help="grade this unit only, such as attention")
-    parser.add_argument("--problem", help="grade this problem only, such as attention.kv_cache")
+    parser.add_argument(
+        "--problem", action="append", help="grade these only, such as attention.kv_cache"
+    )
+    parser.add_argument(
+        "--student", type=_student, help="id of the student, for numbers of their own"
+    )
     parser.add_argument("--seed", type=int, help="seed of the inputs (default: fresh)")
     parser.add_argument("--output", type=Path, default=Path("build/grade"), help="for the reports")
     return parser.parse_args()
+
+
+def _student(text: str) -> str:
+    try:
+        return normalised(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from tests.grading.course_file import (
     CourseError,
     Table,
     a_date,
+    a_file,
     a_points,
     a_text,
     a_track,
@@ -46,7 +47,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class Problem:
-    """One graded file. `groups` maps a correctness group to its weight; the first is the gate."""
+    """One graded file. `groups` maps a correctness group to its weight; the first is the gate.
+
+    A file that is no module holds answers: each group is a question of its own, and none a gate.
+    """
 
     name: str  # "attention.kv_cache"
     title: str
@@ -55,6 +59,7 @@ class Problem:
     handout: str
     groups: dict[str, Fraction]
     costs: dict[str, Cost]
+    file: str | None = None  # what is handed in, where it is no module: "review.toml"
 
     @property
     def unit(self) -> str:
@@ -65,8 +70,13 @@ class Problem:
         return self.name.split(".")[1]
 
     @property
-    def gate(self) -> str:
-        return next(iter(self.groups))
+    def target(self) -> str:
+        """Where a tree has its file: "attention/kv_cache.py", "review.toml"."""
+        return self.file or f"{self.unit}/{self.module}.py"
+
+    @property
+    def gate(self) -> str | None:
+        return None if self.file else next(iter(self.groups))
 
     @property
     def correctness_share(self) -> Fraction:
@@ -101,6 +111,11 @@ class Course:
     units: dict[str, Unit]
     problems: dict[str, Problem]
 
+    @property
+    def answers(self) -> dict[str, Problem]:
+        """The problems whose file is no module, by that file's name: "review.toml"."""
+        return {problem.file: problem for problem in self.problems.values() if problem.file}
+
 
 def load_course(path: Path | str) -> Course:
     """Read a course file. Raises CourseError when it is missing, not TOML, or unclear anywhere."""
@@ -119,6 +134,7 @@ def load_course(path: Path | str) -> Course:
         name: _problem(name, table, units)
         for name, table in top.tables("problems", PROBLEM_NAME, "problem {}")
     }
+    _refuse_shared_files(top, problems)
     top.refuse_the_rest()
     return Course(title, units, problems)
 
@@ -141,9 +157,18 @@ def _problem(name: str, table: Table, units: dict[str, Unit]) -> Problem:
         handout=table.take("handout", a_text),
         groups=table.take("groups", a_weights),
         costs=_costs(table),
+        file=table.take("file", a_file, default=None),
     )
     table.refuse_the_rest()
     return problem
+
+
+def _refuse_shared_files(top: Table, problems: dict[str, Problem]) -> None:
+    owners: dict[str, str] = {}
+    for problem in problems.values():
+        owner = owners.setdefault(problem.target, problem.name)
+        if owner != problem.name:
+            top.fault(f"{owner} and {problem.name} have the file {problem.file!r}", "one each")
 
 
 def _costs(problem: Table) -> dict[str, Cost]:

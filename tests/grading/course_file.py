@@ -18,6 +18,7 @@ class CourseError(Exception):
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 PROBLEM_NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
+FILE = re.compile(r"[a-z][a-z0-9_]*\.toml")
 _REQUIRED = object()
 
 
@@ -98,6 +99,12 @@ def _number(value: object) -> Fraction:
 
 def _positive(value: int | Decimal) -> bool:
     return Decimal(value).is_finite() and value > 0
+
+
+def a_file(value: object) -> str:
+    if not isinstance(value, str) or not FILE.fullmatch(value):
+        raise ValueError("a name in small letters that ends in .toml, such as 'review.toml'")
+    return value
 
 
 def a_points(value: object) -> Fraction:

@@ -62,13 +62,12 @@ def _choose(course: Course, options: argparse.Namespace) -> list[str]:
     names = [
         name
         for name, problem in course.problems.items()
-        if options.unit in (None, problem.unit) and options.problem in (None, name)
+        if options.unit in (None, problem.unit) and name in (options.problem or [name])
     ]
-    if not names:
-        asked = [
-            f"{key} {v!r}" for key, v in (("unit", options.unit), ("problem", options.problem)) if v
-        ]
-        print(f"no {' with '.join(asked)}; the problems are:", file=sys.stderr)
+    strangers = [f"problem {name!r}" for name in set(options.problem or []) - set(names)]
+    if strangers or not names:
+        unit = [f"unit {options.unit!r}"] if options.unit else []
+        print(f"no {' with '.join(strangers + unit)}; the problems are:", file=sys.stderr)
         print(*(f"  {name}" for name in course.problems), sep="\n", file=sys.stderr)
         sys.exit(2)
     return names
@@ -103,6 +102,7 @@ def _run_with_progress(
             problems=problems,
             server=server,
             seed=options.seed,
+            student=options.student,
             on_start=lambda number: progress.update(task, total=number),
             on_test=show,
         )

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
+from tests.grading.page.through_line import view_through_line
 from tests.grading.page.view import strip, tone, view_units
 from tests.grading.report import Report
 from tests.grading.results import LONGEST_MESSAGE, LONGEST_NAME, write_whole
@@ -44,6 +45,7 @@ def render(report: Report, handout: str = "") -> str:
         step_handout=f"{handout}#nameddest={step.problem}" if handout and step else "",
         step_section=report.course.problems[step.problem].handout if step else "",
         strip=strip(core),
+        line=view_through_line(report),
         at_most=sum((score.at_most for score in core), Fraction(0)),
         limits=", ".join(f"{step.value} to {float(limit):g}×" for step, limit in LIMITS.items()),
         fold_above=FOLD_ABOVE,

@@ -23,7 +23,7 @@ def _step(score: ProblemScore, run: Run) -> NextStep:
     if run.seed is not None and score.status != "not started":
         command += f" --seed {run.seed}"
     first = _first_failure(score)
-    file = f"{problem.unit}/{problem.module}.py"
+    file = problem.target
     place = first.finding.place if first and first.finding else None
     return NextStep(
         problem=problem.name,

@@ -19,6 +19,7 @@ from tests.grading.errors import GraderError, OutOfTime, SubmissionTimeout
 from tests.grading.recording import PRINTED, record
 from tests.grading.records import Figure, TestRecord
 from tests.grading.reference_costs import reference_ratio
+from tests.grading.submitted import read_submitted
 from tests.grading.tiers import Tier, describe, tier
 from tests.grading.transport import proxy, sides
 from tests.grading.transport.finder import ProxyFinder
@@ -44,6 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("grading")
     group.addoption("--submission", help="tree under test: solutions, assignment or a path")
     group.addoption("--seed", type=int, help="seed of the inputs (default: fresh, printed)")
+    group.addoption("--student", help="whose answers are graded (default: the file says)")
     group.addoption("--isolated", action="store_true", help="run the submission in child processes")
 
 
@@ -134,6 +136,23 @@ def draw(request: pytest.FixtureRequest) -> Draw:
     if seed is None:
         seed = official_seed(os.environ[SECRET], request.node.stash.get(_PROBLEM, ""))
     return Draw(test_seed(seed, request.node.nodeid.rpartition("/")[2]))
+
+
+@pytest.fixture
+def submitted_file(request: pytest.FixtureRequest) -> Callable[[], bytes]:
+    """Reads the problem's file where that is no module: `submitted_file()` gives its bytes."""
+    config = request.config
+    target = config.stash[_COURSE].problems[request.node.stash[_PROBLEM]].target
+    server = config.stash.get(SERVER, None)
+    tree = server.tree if server else submission.find_tree(config.getoption("--submission"))
+    shown = submission.short(tree / target)
+    return lambda: read_submitted(tree / target, server.as_shown(shown) if server else shown)
+
+
+@pytest.fixture
+def student(request: pytest.FixtureRequest) -> str | None:
+    """Whose answers are graded; None where that is the file's to say."""
+    return request.config.getoption("--student")
 
 
 @pytest.fixture

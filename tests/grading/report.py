@@ -132,8 +132,9 @@ class ProblemScore:
         return self.problem.points
 
     @property
-    def gate(self) -> GroupScore:
-        return self.groups[0]
+    def gate(self) -> GroupScore | None:
+        """The group without which nothing counts; None where each counts for itself."""
+        return next((group for group in self.groups if group.is_gate), None)
 
     @property
     def broken(self) -> bool:

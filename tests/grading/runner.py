@@ -38,6 +38,7 @@ def run(
     isolated: bool = True,
     server: ForkServer | None = None,
     seed: int | None = None,
+    student: str | None = None,
     on_start: Callable[[int], None] = lambda number_of_tests: None,
     on_test: Callable[[str], None] = lambda test: None,
 ) -> Outcome:
@@ -49,11 +50,13 @@ def run(
         isolated: run the submission in child processes, as official grading does.
         server: where they come from; closed at the end. A new one when None.
         seed: of the inputs; fresh when None.
+        student: whose answers are graded; a file of answers says it when None.
         on_start, on_test: called with the number of tests, and with each finished test.
     """
     names = load_course(TESTS / "course.toml").problems if problems is None else problems
     files = [str(file) for name in names for file in test_files(name)]
     arguments = [*_QUIET, f"--rootdir={TESTS.parent}", f"--submission={submission}"]
+    arguments += [] if student is None else [f"--student={student}"]
     if not isolated:
         return _run_pytest(arguments, files, _Watcher(None, on_start, on_test), seed)
     with contextlib.closing(server or ForkServer()) as server:

@@ -2,8 +2,8 @@
 
 A correctness group earns weight / Σ weights × correctness share × points when it has tests and
 all passed; a cost earns its share by tier (see `tiers`), the worst of its figures counting. While
-the first group, the gate, does not pass, the problem earns nothing. A fault of the grader's own is
-never charged in silence: it makes the problem's points provisional.
+the first group, the gate, does not pass, the problem earns nothing; a file of answers has no gate.
+A fault of the grader's own is never charged in silence: it makes the problem's points provisional.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def score(
 
 def _score_problem(problem: Problem, records: list[TestRecord]) -> ProblemScore:
     records = [_blame_the_grader(problem, record) for record in records]
-    gate = _state([r for r in records if r.group == problem.gate])
+    gate = _gate(problem, records)
     groups = [_score_group(problem, name, records, gate) for name in problem.groups]
     costs = [_score_cost(problem, name, records, gate) for name in problem.costs]
     failures = _failures(records)
@@ -71,6 +71,13 @@ def _score_problem(problem: Problem, records: list[TestRecord]) -> ProblemScore:
         faults=faults,
         records=tuple(records),
     )
+
+
+def _gate(problem: Problem, records: list[TestRecord]) -> str:
+    """The state of the problem's gate; one without a gate stands open."""
+    if problem.gate is None:
+        return "passed"
+    return _state([r for r in records if r.group == problem.gate])
 
 
 def _score_group(problem: Problem, name: str, records: list[TestRecord], gate: str) -> GroupScore:
@@ -149,7 +156,7 @@ def _status(points: Fraction, possible: Fraction, failures: Sequence[Failure], f
 def _at_most(problem: Problem, records: list[TestRecord]) -> Fraction:
     """The points if every test that the grader spoilt, or did not run, were perfect."""
     judged = [r for r in records if r.outcome != "grader error"]
-    if _state([r for r in judged if r.group == problem.gate]) not in ("passed", "no tests"):
+    if _gate(problem, judged) not in ("passed", "no tests"):
         return NOTHING
     most = NOTHING
     for name in problem.groups:

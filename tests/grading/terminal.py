@@ -101,7 +101,7 @@ class _Page:
         for cost in score.costs:
             self._flow(self._cost(cost))
         others = [part for part in (*score.groups[1:], *score.costs) if part.state == "passed"]
-        if others and score.gate.state in ("failed", "unwritten"):
+        if others and score.gate and score.gate.state in ("failed", "unwritten"):
             self.line(f"    nothing counts until {score.gate.name} passes", "dim")
 
     def failures(self, scores: Iterable[ProblemScore]) -> None:

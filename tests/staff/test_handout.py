@@ -66,7 +66,7 @@ def text_of(unit: str) -> str:
 
 def test_the_same_sources_give_the_same_bytes():
     assert pdf().startswith(b"%PDF") and pdf() == build.compile_pages()
-    assert len(pdf()) < 1_000_000
+    assert len(pdf()) < 2_000_000
     assert b"CreationDate" not in pdf()
 
 
@@ -109,6 +109,7 @@ def test_boxes_say_what_each_group_and_cost_is():
     for name, problem in COURSE.problems.items():
         assert set(boxes[name]["groups"]) == set(problem.groups), name
         assert set(boxes[name]["costs"]) == set(problem.costs), name
+        assert boxes[name]["gate"] == problem.gate, name
 
 
 def test_boxes_state_the_points_of_each_part():
@@ -122,6 +123,9 @@ def test_boxes_state_the_points_of_each_part():
 
 def test_boxes_show_the_signatures_of_the_stubs():
     for box in query("problem"):
+        if not box["interface"]:  # what is handed in is no module
+            assert COURSE.problems[box["problem"]].file
+            continue
         path = ROOT / "solutions" / (box["problem"].replace(".", "/") + ".py")
         real = dict(signatures(path.read_text(encoding="utf-8")))
         for name, signature in signatures(closed(box["interface"])):
@@ -163,81 +167,23 @@ def test_limits_are_the_graders():
 
 # --- the numbers ---------------------------------------------------------------------------------
 
-# Llama-2-13B at 1,024 tokens on an H100, worked out here once more, by other words.
-V, L, D, F_, N, H, S = 32_000, 40, 5120, 13_824, 40, 128, 1024
-PEAK, BANDWIDTH, MEMORY = 989e12, 3.35e12, 80e9
-
-
-def parameters(kv_heads):
-    q_and_o, k_and_v = 2 * D * N * H, 2 * D * kv_heads * H
-    return 2 * V * D + L * (q_and_o + k_and_v + 3 * D * F_)
-
-
-def step_bytes(kv_heads, batch, tokens=S):
-    return 2 * parameters(kv_heads) + batch * tokens * 2 * L * kv_heads * H * 2
-
-
-def model_flops(new, held):
-    pairs = sum(held + i + 1 for i in range(new))
-    return 2 * new * (parameters(N) - V * D) + 4 * L * N * H * pairs
-
-
-def test_stated_numbers():
-    [facts] = query("facts")
-    expected = {
-        "h100-intensity": PEAK / BANDWIDTH,
-        "parameters": 13_015_449_600,
-        "parameters-gqa": 11_337_728_000,
-        "norm-parameters": 414_720,
-        "kv-bytes": 819_200,
-        "kv-bytes-gqa": 163_840,
-        "kv-bytes-sequence": 838_860_800,
-        "kv-bytes-7b": 2**30,
-        "intensity-mha": S / (S + 1),
-        "intensity-gqa": 40 * S / (8 * S + 40),
-        "intensity-mqa": 40 * S / (S + 40),
-        "intensity-verify": 5 * S / (5 + S),
-        "mlp-intensity-64": 3 * 64 * D * F_ / (2 * 64 * D + 2 * 64 * F_ + 3 * D * F_),
-        "mlp-compute-bound": 312,
-        "prefill-compute-bound": 591,
-        "prefill-causal-compute-bound": 1181,
-        "largest-batch": [64, 341],
-        "gain": [step_bytes(40, b) / step_bytes(8, b) for b in (1, 64, 256, 1024, 4096)],
-        "gain-short": step_bytes(40, 1, 128) / step_bytes(8, 1, 128),
-        "concatenation-bytes": sum(t + (t + 1) + 1 for t in range(S, 2 * S)) * 819_200,
-        "attention-share": 1 - 2 * S * (parameters(N) - V * D) / model_flops(S, 0),
-        "attention-outweighs": math.ceil((parameters(N) - V * D) / (2 * L * N * H)),
-        "cached-flops": model_flops(S, 0) + sum(model_flops(1, S + i) for i in range(255)),
-        "uncached-flops": sum(model_flops(S + i, 0) for i in range(256)),
-        "bfloat16": torch.arange(250, 262).bfloat16().tolist(),
-    }
-    steps = facts.pop("decode")
-    assert set(facts) == set(expected)
-    for name, value in expected.items():
-        assert facts[name] == pytest.approx(value, rel=1e-12), name
-    for kv_heads, row in zip((40, 8, 1), steps, strict=True):
-        for batch, step in zip((1, 64, 256), row, strict=True):
-            moved = step_bytes(kv_heads, batch)
-            assert step["bytes"] == moved and step["fits"] == (moved <= MEMORY)
-            assert step["seconds"] == pytest.approx(moved / BANDWIDTH)
-            assert step["throughput"] == pytest.approx(batch * BANDWIDTH / moved)
-
 
 def test_no_stated_number_is_typed():
     """A chapter that types a result would keep it when the formula or the model changes."""
     [facts] = query("facts")
     printed = {written for value in numbers_in(facts) for written in ways_to_write(value)}
-    for path in set(FOLDER.glob("*.typ")) - {FOLDER / "numbers.typ"}:
+    given = {FOLDER / f"{name}.typ" for name in ("numbers", "formulas", "published")}
+    for path in set(FOLDER.glob("*.typ")) - given:
         text = path.read_text(encoding="utf-8")
         found = set(re.findall(r"\d[\d,]*(?:\.\d+)?", text))
-        assert not found & printed, f"{path.name}: take it from numbers.typ"
+        assert not found & printed, f"{path.name}: take it from formulas.typ"
 
 
 def numbers_in(value):
     if isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
             yield from numbers_in(item)
-    elif not isinstance(value, bool):
+    elif not isinstance(value, bool | None):
         yield value
 
 

@@ -47,6 +47,7 @@ def test_this_repository_s_own_trees_are_taken_whole_and_without_a_word(tmp_path
     for unit in course.units:
         files = inside(tree / unit).items()
         expected |= {f"{unit}/{path}": data for path, data in files if path.endswith(".py")}
+    expected |= {file: (tree / file).read_bytes() for file in course.answers}
     assert inside(tmp_path) == expected and expected
 
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.grading.intake import targets
 from tests.grading.intake.choose import choose
 from tests.grading.intake.entries import FILE, FOLDER, Entry
 from tests.grading.intake.notes import in_order, listed
@@ -152,18 +151,6 @@ def test_a_name_in_decomposed_letters_is_taken_as_python_spells_it(course):
 def test_a_file_in_the_place_of_the_folder_above_does_no_harm(course):
     _, files, _ = chosen(course, "hw", "hw/kv_cache.py")
     assert files == {KV: "hw/kv_cache.py"}
-
-
-def test_a_further_file_of_the_whitelist_is_taken_beside_the_unit_folders(course, monkeypatch):
-    names = [
-        "hw/attention/kv_cache.py",
-        "hw/review.toml",
-        "review.toml",
-        "hw/attention/review.toml",
-    ]
-    assert len(chosen(course, *names)[1]) == 1
-    monkeypatch.setattr(targets, "FURTHER_FILES", ("review.toml",))
-    assert chosen(course, *names)[1] == {KV: names[0], "review.toml": names[1]}
 
 
 def test_what_is_missing_is_told_once_a_unit(course):

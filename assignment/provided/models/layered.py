@@ -10,8 +10,10 @@ layer(x [B,T,D], cache, num_tokens) and returns [B,T,D]: it projects, rotates, a
 tokens to its cache and attends; a shared one finds them there, as its owner came first.
 """
 
+import math
 from collections.abc import Callable, Mapping
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -47,10 +49,11 @@ class LayeredLlama(nn.Module):
         self.config = config
         _check_kinds(config, attention, "attention")
         self.embedding = Embedding(config.vocab_size, config.d_model)
-        self.layers = nn.ModuleList(
-            Block(config, _attention(config, index, attention))
-            for index in range(config.num_layers)
-        )
+        with torch.random.fork_rng(devices=[]):  # an nn.Linear draws weights when it is made
+            self.layers = nn.ModuleList(
+                Block(config, _attention(config, index, attention))
+                for index in range(config.num_layers)
+            )
         self.norm = RMSNorm(config.d_model, config.norm_eps)
         if not config.tie_embeddings:
             self.head = Linear(config.d_model, config.vocab_size)
@@ -69,15 +72,22 @@ class LayeredLlama(nn.Module):
             caches: layer → cache, for each layer that is not shared. Default: `tokens` are whole
                 sequences and nothing is kept.
             num_tokens: how many of row b's tokens, from the left, are real. Default: all.
+
+        Raises:
+            ValueError: if a layer that is not shared has no cache, or one that is shared has one.
         """
+        owners = self._owners()
         if caches is None:
             caches = self._caches_of_one_pass(len(tokens))
+            num_tokens = None  # real tokens come first and see nothing of the padding behind them
+        elif set(caches) != set(owners):
+            raise ValueError(
+                f"caches: expected one for each layer that is not shared, {sorted(set(owners))}, "
+                f"got {sorted(caches)}"
+            )
         x = self.embedding(tokens)
-        for index, (layer, kind) in enumerate(
-            zip(self.layers, self.config.attention_layers, strict=True)
-        ):
-            owner = index if kind.reads is None else kind.reads
-            x = layer(x, caches.get(owner), num_tokens)
+        for layer, owner in zip(self.layers, owners, strict=True):
+            x = layer(x, caches[owner], num_tokens)
         head = self.embedding if self.config.tie_embeddings else self.head
         return F.linear(self.norm(x), head.weight)
 
@@ -105,14 +115,23 @@ class LayeredLlama(nn.Module):
                 made[index] = caches[layer.kind](batch_size, *sizes, dtype)
         return LayeredSession(self, made)
 
-    def _caches_of_one_pass(self, batch_size: int) -> dict[int, object]:
-        """Layers that others read write their keys and values down all the same."""
-        read = {layer.reads for layer in self.config.attention if layer.reads is not None}
-        return {index: GrowingCache(batch_size) for index in read}
+    def _owners(self) -> list[int]:
+        """For each layer the one whose cache it reads: itself, unless it is shared."""
+        layers = self.config.attention_layers
+        return [i if layer.reads is None else layer.reads for i, layer in enumerate(layers)]
+
+    def _caches_of_one_pass(self, batch_size: int) -> dict[int, GrowingCache | None]:
+        """None, but for layers that others read: those write their keys and values down."""
+        read = {layer.reads for layer in self.config.attention}
+        return {i: GrowingCache(batch_size) if i in read else None for i in self._owners()}
 
 
 class LayeredSession(SessionOverCaches):
     """A batch of sequences in progress on a LayeredLlama.
+
+    A cache with a window may refuse to go back as far as `truncate`, or a call that failed, asks
+    for. If all have the same slack, the one with the smallest window refuses first: it is asked
+    first, and then nothing has changed.
 
     Args:
         model: the LayeredLlama.
@@ -120,7 +139,9 @@ class LayeredSession(SessionOverCaches):
     """
 
     def __init__(self, model: LayeredLlama, caches: Mapping[int, object]):
-        super().__init__(list(caches.values()))
+        layers = model.config.attention_layers
+        narrow_first = sorted(caches, key=lambda index: layers[index].window or math.inf)
+        super().__init__([caches[index] for index in narrow_first])
         self.model, self._caches_by_layer = model, caches
 
     def _feed(self, tokens: Tensor, num_tokens: Tensor | None) -> Tensor:

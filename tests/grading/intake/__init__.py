@@ -4,7 +4,8 @@
     choose   roots, targets, doubles: which entry becomes which file of the tree; on names alone
     write    only those files, as plain files with names that we made
 
-Nothing is unpacked to where an archive says, and nothing but <unit>/**/*.py is taken.
+Nothing is unpacked to where an archive says, and nothing is taken but <unit>/**/*.py and the files
+of answers that the course names (review.toml), which are read and never run.
 """
 
 from __future__ import annotations

@@ -41,8 +41,7 @@ def choose(entries: Iterable[Entry], course: Course) -> Choice:
     for parts, entry in items:
         target = target_of(parts, root, course) if entry.kind == FILE else None
         if target:
-            relative = parts[len(root.parts) :]
-            claims[target.casefold()].append(Claim(target, "/".join(relative), entry))
+            claims[target.casefold()].append(Claim(target, _relative(parts, root), entry))
         else:
             rest.append((parts, entry))
     files = settle(claims, notes)
@@ -50,6 +49,14 @@ def choose(entries: Iterable[Entry], course: Course) -> Choice:
     notes += missing(files, course)
     notes += left_out(rest, root, course, files)
     return Choice(root.parts, files, notes, top=_top(items))
+
+
+def _relative(parts: Parts, root: Root) -> str:
+    """The path from the root; of a file of answers above it, with dots."""
+    above = len(root.parts) - len(parts[:-1])
+    if above > 0:
+        return "../" * above + parts[-1]
+    return "/".join(parts[len(root.parts) :])
 
 
 def _items(entries: Iterable[Entry], notes: list[Note]) -> list[Item]:

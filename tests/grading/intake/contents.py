@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from tests.grading.course import Course
 from tests.grading.intake.entries import Entry, Unreadable, megabytes
-from tests.grading.intake.limits import LARGEST_FILE, LARGEST_TREE, MOST_FILES
+from tests.grading.intake.limits import LARGEST_ANSWERS, LARGEST_FILE, LARGEST_TREE, MOST_FILES
 from tests.grading.intake.notes import About, Note, show, told
 
 # UTF-32 first: its mark begins with UTF-16's. Not UTF-8's, which Python itself reads.
@@ -22,19 +22,22 @@ CODING = re.compile(rb"[ \t\f]*#.*?coding[:=][ \t]*[-\w.]+")  # as the language 
 
 def sources(files: Mapping[str, Entry], course: Course, notes: list[Note]) -> dict[str, bytes]:
     """The contents of `files`, those of the course first, as far as the limits allow."""
-    graded = [f"{p.unit}/{p.module}.py" for p in course.problems.values()]
+    graded = [problem.target for problem in course.problems.values()]
     order = [t for t in graded if t in files] + sorted(files.keys() - set(graded))
     taken, size, faults = {}, 0, defaultdict(list)
     for target in order:
         try:
             if len(taken) == MOST_FILES:
                 raise Unreadable(f"is left out: {MOST_FILES} files are enough")
-            data, remark = mended(_read(files[target], room=LARGEST_TREE - size))
+            data = _read(files[target], _most(target, course), room=LARGEST_TREE - size)
+            data, remark = mended(data)
         except Unreadable as why:
             faults[str(why)].append(show(target))
             continue
         if target in graded and not data.strip():
             remark = "is empty"
+        if target in course.answers:
+            remark = remark.replace(", which Python refuses", "")
         if remark:
             faults[remark].append(show(target))
         taken[target], size = data, size + len(data)
@@ -42,9 +45,13 @@ def sources(files: Mapping[str, Entry], course: Course, notes: list[Note]) -> di
     return taken
 
 
-def _read(entry: Entry, room: int) -> bytes:
-    if entry.size > LARGEST_FILE:
-        raise Unreadable(f"is left out: it is larger than {megabytes(LARGEST_FILE)}")
+def _most(target: str, course: Course) -> int:
+    return LARGEST_ANSWERS if target in course.answers else LARGEST_FILE
+
+
+def _read(entry: Entry, most: int, room: int) -> bytes:
+    if entry.size > most:
+        raise Unreadable(f"is left out: it is larger than {megabytes(most)}")
     if entry.size > room:
         raise Unreadable(f"is left out: the files before it have {megabytes(LARGEST_TREE)} already")
     return entry.read()

@@ -56,6 +56,9 @@ def _note_move(claim: Claim, moved: dict[str, list[str]], notes: list[Note]) -> 
     path, target = unicodedata.normalize("NFKC", claim.path), claim.target
     if path == target:
         return
+    if "/" not in target:  # a file of answers
+        notes.append((About.RENAMED, f"{show(path)} is taken as {show(target)}"))
+        return
     if "/" not in path:
         moved[target.partition("/")[0]].append(show(path))
         return

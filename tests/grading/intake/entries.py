@@ -42,4 +42,6 @@ class Budget:
 
 
 def megabytes(number: int) -> str:
+    if number < MB / 10:
+        return f"{number / 1024:,.0f} KB"
     return f"{number / MB:,.1f}".removesuffix(".0") + " MB"

@@ -28,16 +28,18 @@ def left_out(
         inside = parts[: len(root.parts)] == root.parts
         relative = parts[len(root.parts) :] if inside else ()
         in_unit = len(relative) > 1 and relative[0].lower() in course.units
-        if entry.kind != FILE:
+        if meant := _meant_answers(parts, course):
+            same[f"is left out: rename it to {meant} if it is meant to be that"].append(show(parts))
+        elif entry.kind != FILE:
             wanted = in_unit or not files or _is_wanted(parts[-1], course)
-            if why := _why_not_plain(entry, in_unit, wanted):
+            if why := _why_not_plain(entry, in_unit, wanted, course):
                 same[why].append(show(relative or parts))
         elif in_unit:
             if why := _why_not_in_unit(relative, course):
                 same[why].append(show(relative))
         elif len(relative) == 1 and relative[0].lower() in course.units:
             same["is a file where the unit's folder should be"].append(show(relative))
-        elif _might_matter(parts, root):
+        elif _might_matter(parts, root, course):
             if len(relative) == 1:
                 helpers.append(relative[0])
             else:
@@ -50,12 +52,22 @@ def left_out(
 
 
 def _is_wanted(name: str, course: Course) -> bool:
-    return is_python(name) or name.lower() in ("assignment", *course.units)
+    return is_python(name) or name.lower() in ("assignment", *course.units, *course.answers)
 
 
-def _why_not_plain(entry: Entry, in_unit: bool, wanted: bool) -> str:
+def _meant_answers(parts: Parts, course: Course) -> str:
+    """The file of answers that "review (1).toml" may be meant to be; "" for none."""
+    name = parts[-1].lower()
+    if not name.endswith(".toml") or name in course.answers or not is_theirs(parts[:-1]):
+        return ""
+    stems = {file.removesuffix(".toml"): file for file in course.answers}
+    return next((f for stem, f in stems.items() if re.match(rf"{stem}(\W|_|\d)", name)), "")
+
+
+def _why_not_plain(entry: Entry, in_unit: bool, wanted: bool, course: Course) -> str:
     if entry.kind == FOLDER:
-        is_file = in_unit and is_python(entry.name.rstrip("/"))
+        name = entry.name.rstrip("/").rpartition("/")[2]
+        is_file = (in_unit and is_python(name)) or name.lower() in course.answers
         return "is a folder where a file should be" if is_file else ""
     return f"is left out: it is {entry.kind}" if wanted else ""
 
@@ -69,7 +81,12 @@ def _why_not_in_unit(relative: Parts, course: Course) -> str:
         return "is left out: a submission needs none"
     if importable(stem(file)) is not None:
         return "is in a folder whose name cannot be imported"
-    return _on_name(file, [p.module for p in course.problems.values() if p.unit == unit])
+    return _on_name(file, _modules(course, unit))
+
+
+def _modules(course: Course, unit: str | None = None) -> list[str]:
+    problems = [problem for problem in course.problems.values() if not problem.file]
+    return [problem.module for problem in problems if unit in (None, problem.unit)]
 
 
 def _on_name(file: str, modules: list[str]) -> str:
@@ -80,9 +97,11 @@ def _on_name(file: str, modules: list[str]) -> str:
     return f"has a name that cannot be imported{hint}"
 
 
-def _might_matter(parts: Parts, root: Root) -> bool:
+def _might_matter(parts: Parts, root: Root, course: Course) -> bool:
     name = parts[-1].lower()
     noted = parts[: len(root.parts)] in root.others
+    if name in course.answers:
+        return is_theirs(parts[:-1])
     if not is_python(name) or noted or not is_theirs(parts[:-1]):
         return False
     return stem(name) not in QUIET and not name.startswith("test_")
@@ -94,8 +113,8 @@ def _on_helper(name: str, course: Course, files: Collection[str]) -> str:
         places = listed([f"{unit}/" for unit in units])
         return f"{shown} may be of {places}: put it into the folder that it is of"
     if importable(module) is None:
-        return f"{shown} {_on_name(name, [p.module for p in course.problems.values()])}"
-    own = {file.partition("/")[0] for file in files}
+        return f"{shown} {_on_name(name, _modules(course))}"
+    own = {file.partition("/")[0] for file in files if "/" in file}
     unit = f"{own.pop()}/" if len(own) == 1 else "the folder of its unit"
     how = f"move it to {unit} and import it as `from .{show(module)} import …`"
     return f"{shown} is outside the unit folders: {how}"

@@ -15,6 +15,7 @@ MOST_STREAMS = 4096  # gzip, bzip2, xz streams one after the other; parallel pac
 LARGEST_WINDOW = 80 * MB  # that an xz stream may ask for; `xz -9` asks for 65 MB
 
 LARGEST_FILE = 1 * MB  # of source text: 25,000 lines
+LARGEST_ANSWERS = 64 * 1024  # of a file of answers; one that is filled in has 5,000 bytes
 LARGEST_TREE = 8 * MB  # all files taken
 MOST_FILES = 500  # taken
 

@@ -24,7 +24,7 @@ class Root:
 
 def find_root(files: Iterable[Parts], course: Course) -> Root | None:
     """The shallowest folder with unit folders, of several by RULE; else one with flat files."""
-    files = [parts for parts in files if is_python(parts[-1]) and is_theirs(parts[:-1])]
+    files = [parts for parts in files if _is_wanted(parts[-1], course) and is_theirs(parts[:-1])]
     found = _with_units(files, course)
     flat = not found
     found = found or _with_flat(files, course)
@@ -43,7 +43,19 @@ def find_root(files: Iterable[Parts], course: Course) -> Root | None:
 
 def unit_of(module: str, course: Course) -> list[str]:
     """The units that have a course file of this name: one, unless two chose the same name."""
-    return [p.unit for p in course.problems.values() if p.module == module]
+    return [p.unit for p in course.problems.values() if p.module == module and not p.file]
+
+
+def _is_wanted(name: str, course: Course) -> bool:
+    return is_python(name) or name.lower() in course.answers
+
+
+def _problems_of(name: str, course: Course) -> set[str]:
+    """The problems whose file has this name, in whichever folder."""
+    if name.lower() in course.answers:
+        return {course.answers[name.lower()].name}
+    module = stem(name).lower()
+    return {f"{unit}.{module}" for unit in unit_of(module, course)}
 
 
 def _with_units(files: list[Parts], course: Course) -> dict[Parts, set[str]]:
@@ -55,16 +67,15 @@ def _with_units(files: list[Parts], course: Course) -> dict[Parts, set[str]]:
     for parts in files:
         unit = parts[-2].lower() if len(parts) > 1 else None
         if unit in course.units:
-            problem = f"{unit}.{stem(parts[-1]).lower()}"
-            found[parts[:-2]] |= {problem} & course.problems.keys()
+            problems = _problems_of(parts[-1], course)
+            found[parts[:-2]] |= {name for name in problems if name.startswith(f"{unit}.")}
     return {folder: problems for folder, problems in found.items() if problems} or dict(found)
 
 
 def _with_flat(files: list[Parts], course: Course) -> dict[Parts, set[str]]:
     found = defaultdict(set)
     for parts in files:
-        module = stem(parts[-1]).lower()
-        units = unit_of(module, course)
-        if len(units) == 1:
-            found[parts[:-1]].add(f"{units[0]}.{module}")
+        problems = _problems_of(parts[-1], course)
+        if len(problems) == 1:
+            found[parts[:-1]] |= problems
     return dict(found)

@@ -50,7 +50,7 @@ def _open(submission: Path, name: str, course: Course) -> tuple[list[str], Choic
     if submission.is_dir():
         place, entries = [name], read_folder(submission)
     else:
-        place, entries = _open_file(submission, name, budget)
+        place, entries = _open_file(submission, name, course, budget)
     choice = choose(entries, course)
     if not choice.archives:
         return place, choice
@@ -64,7 +64,9 @@ def _open(submission: Path, name: str, course: Course) -> tuple[list[str], Choic
         raise Refused(f"holds {show(inner.name)}, which {refused}") from None
 
 
-def _open_file(submission: Path, name: str, budget: Budget) -> tuple[list[str], list[Entry]]:
+def _open_file(
+    submission: Path, name: str, course: Course, budget: Budget
+) -> tuple[list[str], list[Entry]]:
     try:
         data = read_file(submission, LARGEST_ARCHIVE + 1)
     except Unreadable as why:
@@ -72,7 +74,7 @@ def _open_file(submission: Path, name: str, budget: Budget) -> tuple[list[str], 
     entries = _archive(data, budget)
     if entries is not None:
         return [name], entries
-    if is_python(name):
+    if is_python(name) or name.lower() in course.answers:
         return ["submission"], [Entry(name, size=len(data), read=lambda: data)]
     raise Refused(f"is no archive and no .py file: {ACCEPTED}")
 

@@ -6,20 +6,27 @@ from tests.grading.course import Course
 from tests.grading.intake.names import Parts, importable, is_python, stem
 from tests.grading.intake.roots import Root, unit_of
 
-FURTHER_FILES: tuple[str, ...] = ()  # beside <unit>/**/*.py, as paths in the tree
 NOT_MODULES = {"conftest", "setup"}  # pytest would run the first in its own process if it met it
 
 
 def target_of(parts: Parts, root: Root, course: Course) -> str | None:
     """The path in the tree, None if the file has no place there."""
+    if parts[-1].lower() in course.answers:
+        return _answers(parts, root, course)
     relative = parts[len(root.parts) :]
     if parts[: len(root.parts)] != root.parts or not relative:
         return None
-    if "/".join(relative) in FURTHER_FILES:
-        return "/".join(relative)
     if len(relative) == 1:
         return _flat(relative[0], root, course)
     return _in_unit(relative, course)
+
+
+def _answers(parts: Parts, root: Root, course: Course) -> str | None:
+    """A file of answers: beside the unit folders, in its own one, or in a folder above them."""
+    *folder, name = (part.lower() for part in parts)
+    top = [part.lower() for part in root.parts]
+    own = [*top, course.answers[name].unit]
+    return name if folder in (top[: len(folder)], own) else None
 
 
 def _in_unit(relative: Parts, course: Course) -> str | None:

@@ -146,7 +146,7 @@ def _own_name(test: str) -> str:
 
 def _at_stake(score: ProblemScore, parts: list[str], lost: dict[str, Fraction]) -> str:
     """What the parts it is in could still earn; all of it where one is the gate."""
-    shut = score.gate.name in parts
+    shut = score.gate is not None and score.gate.name in parts
     total = sum(lost.values() if shut else (lost.get(part, 0) for part in parts), Fraction(0))
     return points(total) if total else ""
 

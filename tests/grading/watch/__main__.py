@@ -45,7 +45,7 @@ def _watch(options: argparse.Namespace, course: Course, tree: Path) -> int:
         seed=new_seed(),
         submission=options.submission.rstrip("/"),
         current=options.problem,
-        has_stub=lambda name: has_stub(read(tree, name) or ""),
+        has_stub=lambda name: has_stub(read(tree / course.problems[name].target) or ""),
     )
     return asyncio.run(App(session, open_screen(), tree).run())
 

@@ -24,7 +24,7 @@ def advise(session: Session, source: str | None) -> list[Advised]:
     if result and result.score.status == "full":
         return [Advised("Hint", "Nothing is left to do here.")]
     failure = first_failure(result.score) if result else None
-    if session.hint == 1:
+    if session.hint == 1 and not session.problem.file:  # answers have no docstrings
         return list(_from_docstrings(source, failure, result))
     return list(_next_actions(session, failure))
 

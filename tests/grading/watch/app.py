@@ -33,6 +33,7 @@ class App:
 
     def __init__(self, session: Session, screen: WholeScreen | PlainLines, tree: Path):
         self._session, self._screen, self._tree = session, screen, tree
+        self._answers = {file: p.name for file, p in session.course.answers.items()}
         self._ready = False
         self._drawing: asyncio.TimerHandle | None = None
         self._cancelled_at = 0.0
@@ -125,7 +126,7 @@ class App:
             await asyncio.sleep(TICK)
         saves = awatch(
             self._tree,
-            watch_filter=lambda _, path: counts(Path(path), self._tree),
+            watch_filter=lambda _, path: counts(Path(path), self._tree, self._answers),
             step=QUIET,
             debounce=LONGEST,
             stop_event=stop,
@@ -144,7 +145,7 @@ class App:
 
     def _saved(self, paths: set[Path]) -> None:
         session = self._session
-        session.save(touched(paths, self._tree, session.order, session.current))
+        session.save(touched(paths, self._tree, session.order, session.current, self._answers))
         self._go_on()
 
     # The worker's side.
@@ -217,13 +218,14 @@ class App:
             self._screen.show(self._session, advice, time.monotonic())
 
     def _source(self) -> str | None:
-        return read(self._tree, self._session.current) if self._session.hint else None
+        problem = self._session.problem
+        return read(self._tree / problem.target) if problem and self._session.hint else None
 
 
-def read(tree: Path, problem: str | None) -> str | None:
+def read(file: Path) -> str | None:
     """A problem's file; None where it cannot be read."""
     try:
-        return (tree / f"{(problem or '').replace('.', '/')}.py").read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return None
 

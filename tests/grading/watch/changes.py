@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 TREES = ("assignment", "solutions", "submission")  # what an absolute import may begin with
 FOREIGN = ("provided", "__pycache__")  # the grader uses its own
 
 
-def counts(path: Path, tree: Path) -> bool:
+def counts(path: Path, tree: Path, answers: Collection[str] = ()) -> bool:
     """Whether a changed path is a Python file of the submission, or may be a folder of such files.
+
+    Or it is one of the files of answers, such as "review.toml".
 
     Editors write beside it: `4913`, `kv_cache.py~`, `.kv_cache.py.swp`, `.#kv_cache.py`.
     """
@@ -19,20 +21,32 @@ def counts(path: Path, tree: Path) -> bool:
         return False
     parts = path.relative_to(tree).parts
     hidden = any(part.startswith(".") or part in FOREIGN for part in parts)
-    return not hidden and (path.suffix == ".py" or "." not in path.name) and path.name != "4913"
+    known = path.suffix == ".py" or "." not in path.name or "/".join(parts) in answers
+    return not hidden and known and path.name != "4913"
 
 
 def touched(
-    changed: Iterable[Path], tree: Path, problems: Collection[str], current: str | None
+    changed: Iterable[Path],
+    tree: Path,
+    problems: Collection[str],
+    current: str | None,
+    answers: Mapping[str, str] | None = None,
 ) -> set[str]:
     """The problems whose results may differ after these changes.
 
     A problem depends on its file and on what that imports. What no problem depends on, such as a
     new file, concerns the current one.
+
+    Args:
+        answers: files of answers, such as "review.toml", and the problem of each.
     """
+    answers = answers or {}
     needs = {name: closure(name, tree) for name in problems}
     found: set[str] = set()
     for path in changed:
+        if problem := answers.get(path.relative_to(tree).as_posix()):
+            found.add(problem)
+            continue
         module = ".".join(path.relative_to(tree).parts).removesuffix(".py")
         module = module.removesuffix(".__init__")
         hit = {name for name, modules in needs.items() if _meets(module, path, modules)}

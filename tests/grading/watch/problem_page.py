@@ -54,7 +54,7 @@ def _title(
     earned = points(score.points) if score else "?"
     style = STATUS_STYLES[score.status] if score else "dim"
     number = Text(f"{earned} / {points(problem.points)}", f"bold {style}")
-    file = f"{session.submission}/{problem.unit}/{problem.module}.py"
+    file = f"{session.submission}/{problem.target}"
     return [paint.spread(Text(problem.title, "bold"), number), paint.line(file)]
 
 
@@ -80,7 +80,8 @@ def _parts(problem: Problem, score: ProblemScore | None, paint: Paint) -> list[T
     for cost in score.costs:
         lines += paint.flow(_cost(cost, paint)) if cost.figure else []
     others = (*score.groups[1:], *score.costs)
-    if score.gate.state != "passed" and any(part.state == "passed" for part in others):
+    shut = score.gate is not None and score.gate.state != "passed"
+    if shut and any(part.state == "passed" for part in others):
         lines += paint.paragraph(f"nothing counts until {score.gate.name} passes", 0, "dim")
     return lines
 

@@ -67,8 +67,8 @@ def check_texts(problem: Problem, root: Path) -> Iterator[Check]:
 def _files(problem: Problem, root: Path) -> Check:
     unit, module = problem.unit, problem.module
     needed = [
-        f"solutions/{unit}/{module}.py",
-        f"assignment/{unit}/{module}.py",
+        f"solutions/{problem.target}",
+        f"assignment/{problem.target}",
         f"tests/{unit}/test_{module}.py",
         f"tests/staff/mutants/{unit}/{module}.toml",
         f"handout/{unit}.typ",
@@ -95,7 +95,7 @@ def _handout(problem: Problem, root: Path) -> Check:
 
 
 def _in_step(problem: Problem, root: Path) -> Check:
-    file = f"{problem.unit}/{problem.module}.py"
+    file = problem.target
     changes, faults = stubs.plan(root)
     wrong = [str(fault) for fault in faults if fault.path == f"solutions/{file}"]
     wrong += [
@@ -128,7 +128,7 @@ def check_points(
         tree = Path(folder) / "tree"
         ignore = shutil.ignore_patterns("provided", "__pycache__")
         shutil.copytree(root / "assignment", tree, ignore=ignore)
-        file = f"{problem.unit}/{problem.module}.py"
+        file = problem.target
         if (root / "solutions" / file).is_file():
             shutil.copyfile(root / "solutions" / file, tree / file)
         yield _graded("alone, all else stubs", grade(tree), _earns_everything)

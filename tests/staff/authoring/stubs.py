@@ -1,7 +1,8 @@
 """Write the students' stubs: `python -m tests.staff.authoring.stubs [--check]`.
 
 `assignment/<unit>/*.py` is generated from `solutions/<unit>/*.py`. A region in a function
-becomes `raise NotImplementedError`; at module or class level it goes without a trace.
+becomes `raise NotImplementedError`; at module or class level it goes without a trace. A file of
+answers, `solutions/*.toml`, becomes the same file with every answer empty.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tests.grading.wording import plural
 from .markers import Report, find_spans
 from .regions import Region, find_regions
 from .source import ROOT, Fault, decode, is_junk, relative, units
+from .unanswered import without_answers
 
 RAISE = "raise NotImplementedError"
 
@@ -69,7 +71,15 @@ def plan(root: Path = ROOT) -> tuple[list[Change], list[Fault]]:
         stub, found = make_stub(source.read_bytes(), path)
         faults += found
         wanted[f"assignment/{path.removeprefix('solutions/')}"] = stub.encode()
+    answered, found = _answer_files("solutions", root)
+    faults += found
+    for path, source in answered.items():
+        empty, found = without_answers(source.read_bytes(), path)
+        faults += found
+        wanted[f"assignment/{path.removeprefix('solutions/')}"] = empty.encode()
     present, in_the_way = _python_files("assignment", root)
+    answers, found = _answer_files("assignment", root)
+    present, in_the_way = present | answers, in_the_way + found
     changes = []
     for path in sorted({*wanted, *present}):
         old = present[path].read_bytes() if path in present else None
@@ -128,6 +138,18 @@ def _python_files(tree: str, root: Path) -> tuple[dict[str, Path], list[Fault]]:
                 files[relative(path, root)] = path
             else:
                 faults.append(Fault(relative(path, root), 0, "not a regular file"))
+    return files, faults
+
+
+def _answer_files(tree: str, root: Path) -> tuple[dict[str, Path], list[Fault]]:
+    """The TOML files beside a tree's units by their path from the root, and what only looks so."""
+    files: dict[str, Path] = {}
+    faults: list[Fault] = []
+    for path in sorted((root / tree).glob("*.toml")):
+        if path.is_file() and not is_junk(path):
+            files[relative(path, root)] = path
+        elif not is_junk(path):
+            faults.append(Fault(relative(path, root), 0, "not a regular file"))
     return files, faults
 
 

@@ -50,7 +50,7 @@ def hold(candidate: Candidate, root: Path, folder: Path, seed: int) -> dict:
     tree = folder / "tree"
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(root / "solutions", tree, ignore=ignore)
-    (tree / unit / f"{module}.py").write_text(candidate.source, encoding="utf-8")
+    (tree / candidate.target).write_text(candidate.source, encoding="utf-8")
     if broken := _does_not_load(candidate, tree):
         return {"records": [], "trouble": broken, "imported": []}
     watcher = _Watcher(correctness_only=candidate.loses == "correctness")
@@ -81,6 +81,8 @@ def _file(module: object) -> str | None:
 
 def _does_not_load(candidate: Candidate, tree: Path) -> str:
     """A file whose import fails loses every test; that would prove nothing about the suite."""
+    if not candidate.target.endswith(".py"):
+        return ""
     submission.install(tree)
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     try:

@@ -2,7 +2,8 @@
 
 A mutant is the reference with one misconception in it: `old` text replaced by `new`. A variant is
 a whole other file that is right. For one module both stand in mutants/<unit>/<module>.toml and
-variants/<unit>/<module>/*.py.
+variants/<unit>/<module>/*.py. A file of answers has the same: wrong sheets as mutants, and as
+variants right ones, with its own ending.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Candidate:
     idea: str  # the misconception, or what is different in a right variant
     loses: str  # "correctness", "cost", or "" where everything must pass
     source: str
+    target: str  # where a tree has the file: "attention/kv_cache.py", "review.toml"
 
     @property
     def label(self) -> str:
@@ -58,7 +60,7 @@ def load(root: Path, problem: str) -> tuple[list[Candidate], list[str]]:
     except BadFile as error:
         return [], [str(error)]
     candidates, faults = [reference], []
-    for each in [*_mutants(root, reference), *_variants(root, problem)]:
+    for each in [*_mutants(root, reference), *_variants(root, reference)]:
         if isinstance(each, BadFile):
             faults.append(str(each))
         else:
@@ -89,11 +91,12 @@ def _course(root: Path) -> Course:
 
 def _reference(root: Path, problem: str) -> Candidate:
     unit, module = problem.split(".")
-    for name in (f"solutions/{unit}/{module}.py", f"tests/{unit}/test_{module}.py"):
+    target = _course(root).problems[problem].target
+    for name in (f"solutions/{target}", f"tests/{unit}/test_{module}.py"):
         if not (root / name).is_file():
             raise BadFile(f"{name}: missing; {problem} is in tests/course.toml")
-    source = read(root / f"solutions/{unit}/{module}.py", root)
-    return Candidate(problem, "as it is", "reference", "must pass", "", source)
+    source = read(root / "solutions" / target, root)
+    return Candidate(problem, "as it is", "reference", "must pass", "", source, target)
 
 
 def _mutants(root: Path, reference: Candidate) -> Iterator[Candidate | BadFile]:
@@ -146,26 +149,30 @@ def _mutant(table: object, number: int, reference: Candidate) -> Candidate:
     if matches != 1:
         raise BadFile(f"{name}: old matches {matches} times in the reference; expected once")
     source = reference.source.replace(table["old"], table["new"])
-    _must_compile(source, name)
+    _must_compile(source, name, reference.target)
     return Candidate(
-        reference.problem, table["name"], "mutant", table["idea"], table["loses"], source
-    )
+        reference.problem, table["name"], "mutant", table["idea"], table["loses"], source,
+        reference.target,
+    )  # fmt: skip
 
 
-def _variants(root: Path, problem: str) -> Iterator[Candidate | BadFile]:
+def _variants(root: Path, reference: Candidate) -> Iterator[Candidate | BadFile]:
+    problem, target = reference.problem, reference.target
     folder = root / "tests/staff/variants" / problem.replace(".", "/")
-    for path in sorted(folder.glob("*.py")):
+    for path in sorted(folder.glob(f"*{Path(target).suffix}")):
         if path.name == "__init__.py":
             continue
         try:
             source = read(path, root)
-            _must_compile(source, relative(path, root))
-            yield Candidate(problem, path.stem, "variant", _first_line(source), "", source)
+            _must_compile(source, relative(path, root), target)
+            yield Candidate(problem, path.stem, "variant", _first_line(source), "", source, target)
         except BadFile as error:
             yield error
 
 
-def _must_compile(source: str, name: str) -> None:
+def _must_compile(source: str, name: str, target: str) -> None:
+    if not target.endswith(".py"):  # of a file of answers, one that cannot be read is a wrong one
+        return
     try:
         compile(source, name, "exec")
     except (SyntaxError, ValueError) as error:

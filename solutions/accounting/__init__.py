@@ -1,0 +1,1 @@
+"""Accounting: what inference costs in time, bytes and FLOPs, before anything is built."""

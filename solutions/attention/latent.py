@@ -1,0 +1,300 @@
+"""Multi-head latent attention: the keys and values of all heads from one short vector a token.
+
+A token's latent, C numbers, is cached in place of its keys and values. Head n could rebuild its own
+from it: k = k_up c and v = v_up c. But for a query q and weights w
+
+    q · (k_up c) = (k_upᵀ q) · c      and      Σ w (v_up c) = v_up (Σ w c):
+
+the up-projections move to the query and to the result. They are absorbed, nothing is rebuilt, and
+the latents themselves serve all heads as keys and as values. A rotation by position between k_up
+and c would forbid that. So positions have R dimensions of their own: a rotary query in each head,
+and one rotary key a token, which the heads share and the cache keeps beside the latent.
+
+DeepSeek-AI, "DeepSeek-V2", 2024, arXiv:2405.04434, §2.1. Left out here: DeepSeek compresses the
+queries too, which saves memory in training, and puts an RMSNorm behind each down-projection.
+
+Axes: B batch, N heads, T new tokens (queries), S tokens to attend to, D model width, C latent dim,
+P dims of a head without positions ("nope"), R rotary dims, E dims of a head's values.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from einops import einsum, rearrange
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from assignment.provided.models import rotate_at
+
+
+def materialised_attention(
+    q_nope: Float[Tensor, "B N T P"],
+    q_rope: Float[Tensor, "B N T R"],
+    latent: Float[Tensor, "B S C"],
+    k_rope: Float[Tensor, "B S R"],
+    k_up: Float[Tensor, "N P C"],
+    v_up: Float[Tensor, "N E C"],
+    query_positions: Int[Tensor, "B T"] | None = None,
+) -> Float[Tensor, "B N T E"]:
+    """Causal attention to keys and values that are rebuilt from the latents: the definition.
+
+        k[n, j] = k_up[n] latent[j]            v[n, j] = v_up[n] latent[j]
+        score[n, t, j] = (q_nope[n, t] · k[n, j]  +  q_rope[n, t] · k_rope[j]) / √(P + R)
+
+    Args:
+        q_nope, q_rope: the two parts of each query, the rotary one already rotated.
+        latent, k_rope: of the tokens to attend to, the rotary keys already rotated.
+        k_up, v_up: the up-projections of each head.
+        query_positions: key j of a row stands at position j, and query t of row b sees the keys
+            j ≤ query_positions[b, t]. Default: the queries are the last tokens, at S − T + t.
+
+    Returns:
+        In the dtype of q_nope, which is that of all arguments; none of them is changed. A query
+        that sees no key gets zeros. Gradients reach all arguments but the positions.
+
+    All is computed in float32 at least. About 20 lines, half of which both forms can use.
+    """
+    # BEGIN SOLUTION
+    dtype = q_nope.dtype
+    q_nope, q_rope, latent, k_rope, k_up, v_up = _wide(q_nope, q_rope, latent, k_rope, k_up, v_up)
+    k_nope = einsum(latent, k_up, "b s c, n p c -> b n s p")
+    v = einsum(latent, v_up, "b s c, n e c -> b n s e")
+
+    scores = einsum(q_nope, k_nope, "b n t p, b n s p -> b n t s")
+    scores = scores + einsum(q_rope, k_rope, "b n t r, b s r -> b n t s")
+    scale = 1 / math.sqrt(q_nope.shape[3] + q_rope.shape[3])
+    weights = _visible_softmax(scores * scale, query_positions)
+    return einsum(weights, v, "b n t s, b n s e -> b n t e").to(dtype)
+    # END SOLUTION
+
+
+def absorbed_attention(
+    q_nope: Float[Tensor, "B N T P"],
+    q_rope: Float[Tensor, "B N T R"],
+    latent: Float[Tensor, "B S C"],
+    k_rope: Float[Tensor, "B S R"],
+    k_up: Float[Tensor, "N P C"],
+    v_up: Float[Tensor, "N E C"],
+    query_positions: Int[Tensor, "B T"] | None = None,
+) -> Float[Tensor, "B N T E"]:
+    """The same function of the same arguments, and no key or value of a head is ever built.
+
+    A decode step then goes through the latents once for the scores and once for the sums, for all
+    heads together: FLOPs and bytes are counted. Gluing latent and k_rope together copies both. A
+    broadcast `@` copies what it broadcasts: the latents for each head, or a weight for each row.
+
+    Hint: `einsum` copies neither, and sums over whichever axis you leave out. About 10 lines.
+    """
+    # BEGIN SOLUTION
+    dtype = q_nope.dtype
+    q_nope, q_rope, latent, k_rope, k_up, v_up = _wide(q_nope, q_rope, latent, k_rope, k_up, v_up)
+    q_latent = einsum(q_nope, k_up, "b n t p, n p c -> b n t c")
+
+    scores = einsum(q_latent, latent, "b n t c, b s c -> b n t s")
+    scores = scores + einsum(q_rope, k_rope, "b n t r, b s r -> b n t s")
+    scale = 1 / math.sqrt(q_nope.shape[3] + q_rope.shape[3])
+    weights = _visible_softmax(scores * scale, query_positions)
+    mixed = einsum(weights, latent, "b n t s, b s c -> b n t c")
+    return einsum(mixed, v_up, "b n t c, n e c -> b n t e").to(dtype)
+    # END SOLUTION
+
+
+# BEGIN SOLUTION
+def _wide(*tensors: Tensor) -> list[Tensor]:
+    # Of a bfloat16 cache this is a copy; a kernel would only sum wider than it reads.
+    return [x.to(torch.promote_types(x.dtype, torch.float32)) for x in tensors]
+
+
+def _visible_softmax(
+    scores: Float[Tensor, "B N T S"], query_positions: Int[Tensor, "B T"] | None
+) -> Float[Tensor, "B N T S"]:
+    num_queries, num_keys = scores.shape[2:]
+    if query_positions is None:
+        query_positions = torch.arange(num_keys - num_queries, num_keys)[None]
+    hidden = torch.arange(num_keys) > query_positions[:, None, :, None]
+    weights = scores.masked_fill(hidden, -math.inf).softmax(dim=-1)
+    return weights.masked_fill(hidden, 0)  # a query that sees nothing: softmax gave 0 / 0
+
+
+# END SOLUTION
+
+
+class LatentCache:
+    """Latents and rotary keys of one layer, for a batch of sequences of unequal length.
+
+    The rules are those of `KVCache`: the tokens of row b are its slots 0 … lengths[b] − 1, out of
+    `capacity`; all memory is allocated once. About 30 lines in all.
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        capacity: int,
+        latent_dim: int,
+        rope_dim: int,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """An empty cache with room for `capacity` tokens a row, allocated now, as zeros."""
+        self.capacity = capacity
+        # BEGIN SOLUTION
+        self._lengths = torch.zeros(batch_size, dtype=torch.int64)
+        self._latent = torch.zeros(batch_size, capacity, latent_dim, dtype=dtype)
+        self._k_rope = torch.zeros(batch_size, capacity, rope_dim, dtype=dtype)
+        # END SOLUTION
+
+    @property
+    def lengths(self) -> Int[Tensor, "B"]:
+        """Tokens held by each row, int64: a copy, which the caller may change."""
+        # BEGIN SOLUTION
+        return self._lengths.clone()
+        # END SOLUTION
+
+    def positions(self, num_new: int) -> Int[Tensor, "B T"]:
+        """The positions of the next `num_new` tokens of each row, lengths[b] + t, int64."""
+        # BEGIN SOLUTION
+        return self._lengths[:, None] + torch.arange(num_new)
+        # END SOLUTION
+
+    def append(
+        self,
+        latent: Float[Tensor, "B T C"],
+        k_rope: Float[Tensor, "B T R"],
+        num_tokens: Int[Tensor, "B"] | None = None,
+    ) -> None:
+        """Put new tokens behind what each row holds.
+
+        Args:
+            latent, k_rope: of T columns a row, in the dtype of the cache; they are not changed.
+            num_tokens: how many of row b's columns, from the left, are tokens (0 … T); the rest is
+                padding, which may hold anything, even NaN, and is never stored. Default: all T.
+
+        The bytes moved grow with the new tokens, not with what is held or could be held.
+
+        Raises:
+            ValueError: a row has no room for its tokens, or a num_tokens[b] is not in 0 … T.
+                Nothing has changed then, in any row.
+        """
+        # BEGIN SOLUTION
+        num_columns = latent.shape[1]
+        if num_tokens is None:
+            num_tokens = torch.full_like(self._lengths, num_columns)
+        new_and_held = zip(num_tokens.tolist(), self._lengths.tolist(), strict=True)
+        for row, (new, held) in enumerate(new_and_held):  # each, before any of them changes
+            if not 0 <= new <= min(num_columns, self.capacity - held):
+                came = f"{new} tokens in {num_columns} columns"
+                raise ValueError(f"row {row}: {came} on {held} held, capacity {self.capacity}")
+
+        rows, columns = (torch.arange(num_columns) < num_tokens[:, None]).nonzero(as_tuple=True)
+        slots = self._lengths[rows] + columns
+        self._latent[rows, slots] = latent[rows, columns]
+        self._k_rope[rows, slots] = k_rope[rows, columns]
+        self._lengths += num_tokens
+        # END SOLUTION
+
+    def latents(self) -> tuple[Float[Tensor, "B S C"], Float[Tensor, "B S R"]]:
+        """All latents and all rotary keys, S = the length of the longest row. Views, not copies.
+
+        A shorter row is padded on the right. Padding slots never written hold zeros; those that
+        held a token once (see `truncate`) hold any finite numbers.
+        """
+        # BEGIN SOLUTION
+        longest = int(self._lengths.max())
+        return self._latent[:, :longest], self._k_rope[:, :longest]
+        # END SOLUTION
+
+    def truncate(self, lengths: Int[Tensor, "B"]) -> None:
+        """Keep the first lengths[b] tokens of each row. Only the lengths change; nothing is moved.
+
+        Raises:
+            ValueError: a row holds fewer tokens than it should keep, or a length is negative.
+                Nothing has changed then, in any row.
+        """
+        # BEGIN SOLUTION
+        kept_and_held = zip(lengths.tolist(), self._lengths.tolist(), strict=True)
+        for row, (kept, held) in enumerate(kept_and_held):
+            if not 0 <= kept <= held:
+                raise ValueError(f"row {row}: asked to keep {kept} tokens, expected 0 to {held}")
+        self._lengths.copy_(lengths)
+        # END SOLUTION
+
+
+class LatentAttention(nn.Module):
+    """An attention layer that caches C + R numbers a token, however many heads it has.
+
+    Weights: q_proj [N·(P + R), D], each head's rows for q_nope and then those for q_rope;
+    kv_down [C, D]; k_rope_proj [R, D], one rotary key for all heads; k_up [N·P, C]; v_up [N·E, C];
+    o_proj [D, N·E].
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        latent_dim: int,
+        nope_dim: int,
+        rope_dim: int,
+        v_dim: int,
+        rope_theta: float = 10_000.0,
+    ) -> None:
+        super().__init__()
+        self.num_heads, self.rope_theta = num_heads, rope_theta
+        self.nope_dim, self.rope_dim, self.v_dim = nope_dim, rope_dim, v_dim
+        self.q_proj = nn.Linear(d_model, num_heads * (nope_dim + rope_dim), bias=False)
+        self.kv_down = nn.Linear(d_model, latent_dim, bias=False)
+        self.k_rope_proj = nn.Linear(d_model, rope_dim, bias=False)
+        self.k_up = nn.Linear(latent_dim, num_heads * nope_dim, bias=False)
+        self.v_up = nn.Linear(latent_dim, num_heads * v_dim, bias=False)
+        self.o_proj = nn.Linear(num_heads * v_dim, d_model, bias=False)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        cache: LatentCache | None = None,
+        num_tokens: Int[Tensor, "B"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Attend from each of the T new tokens to itself and all tokens before it.
+
+        With a cache, the T tokens of row b come behind the cache.lengths[b] tokens it holds, at
+        `cache.positions(T)`; their latents and rotated rotary keys are appended, and the queries
+        see all that is held. Without one, x is the whole sequence, from position 0, and the layer
+        can be trained through. Only the first num_tokens[b] tokens of row b are real (default:
+        all); the output of the others may be anything finite.
+
+        Uses the form that takes fewer FLOPs; they are counted for one new token on a long cache and
+        for a whole sequence. A sequence gives the same output in one pass, in chunks, or token by
+        token. Hint: `rotate_at` wants an axis of heads; for the key, one will do. About 30 lines.
+        """
+        # BEGIN SOLUTION
+        batch, num_new = x.shape[:2]
+        if cache is None:
+            positions = torch.arange(num_new).expand(batch, -1)
+        else:
+            positions = cache.positions(num_new)  # before the append, which moves them on
+
+        q = rearrange(self.q_proj(x), "b t (n width) -> b n t width", n=self.num_heads)
+        q_nope, q_rope = q.split([self.nope_dim, self.rope_dim], dim=-1)
+        q_rope = rotate_at(q_rope, positions, self.rope_theta)
+        latent, k_rope = self.kv_down(x), self.k_rope_proj(x)[:, None]
+        k_rope = rotate_at(k_rope, positions, self.rope_theta)[:, 0]
+        if cache is not None:
+            cache.append(latent, k_rope, num_tokens)
+            latent, k_rope = cache.latents()
+
+        k_up = rearrange(self.k_up.weight, "(n p) c -> n p c", n=self.num_heads)
+        v_up = rearrange(self.v_up.weight, "(n e) c -> n e c", n=self.num_heads)
+        attend = self._cheaper_form(num_new, latent.shape[1])
+        out = attend(q_nope, q_rope, latent, k_rope, k_up, v_up, positions)
+        return self.o_proj(rearrange(out, "b n t e -> b t (n e)"))
+
+    def _cheaper_form(self, num_new: int, num_keys: int) -> Callable:
+        # Multiplications of a head, without the R of each pair, which both forms have. Absorbed,
+        # the queries go through the up-projections, and a pair costs C + C. Otherwise the keys do,
+        # and a pair costs P + E. One query on a long cache: absorbed. A whole sequence, as in
+        # training: as many queries as keys, so the pairs decide, and C + C is more.
+        latent_dim, both = self.kv_down.out_features, self.nope_dim + self.v_dim
+        up, pairs = latent_dim * both, num_new * num_keys
+        absorbed = num_new * up + pairs * 2 * latent_dim
+        materialised = num_keys * up + pairs * both
+        return absorbed_attention if absorbed < materialised else materialised_attention
+        # END SOLUTION

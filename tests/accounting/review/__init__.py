@@ -1,0 +1,1 @@
+"""The review sheet: reading it, understanding its answers, and the key."""
