@@ -115,7 +115,8 @@ class TestAttention:
 
     def test_only_visible_pairs_count(self):
         """Every T up to 5 on every S up to 5, also none; bytes are those without a mask."""
-        cases = [(2, *sizes, 6, 2, 3, True) for sizes in itertools.product(range(6), range(6))]
+        sizes = itertools.product([1, 2, 3, 4, 5, 0], repeat=2)
+        cases = [(2, *pair, 6, 2, 3, True) for pair in sizes]
         assert_costs(attention, oracles.attention, cases)
 
     def test_the_docstrings_example(self):
@@ -164,7 +165,7 @@ class TestLatentAttention:
         assert_costs(latent_attention, oracles.latent_attention, [*cases, (3, 1, 7, 5, 4, 2)])
 
     def test_only_visible_pairs_count(self):
-        sizes = itertools.product(range(5), range(5))
+        sizes = itertools.product([1, 2, 3, 4, 0], repeat=2)
         cases = [(2, *pair, 3, 5, 2, True) for pair in sizes]
         assert_costs(latent_attention, oracles.latent_attention, cases)
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from beartype import beartype
+from beartype import BeartypeConf, beartype
+
+_beartype = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an int may stand for a float
 
 
 def check_when_called(function: Callable) -> Callable:
-    """What `beartype(function)` does, but the work starts at the first call."""
+    """What beartype does to `function`, but the work starts at the first call."""
 
     @functools.wraps(function)
     def checked(*args, **kwargs):
@@ -21,6 +23,6 @@ def check_when_called(function: Callable) -> Callable:
 
     @functools.cache
     def compiled() -> Callable:
-        return beartype(function)
+        return _beartype(function)
 
     return checked

@@ -76,7 +76,7 @@ def goodput(timelines: Collection[Timeline], max_ttft: float, max_tpot: float) -
 
 def _rate(count: int, timelines: Collection[Timeline]) -> float:
     if not count:
-        return 0.0
+        return 0
     first = np.min([t.arrival for t in timelines])
     last = np.max([t.tokens[-1] for t in timelines if t.tokens])
     with np.errstate(divide="ignore"):
