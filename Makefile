@@ -58,6 +58,11 @@ test: ## run the tests in one process (ARGS="tests/attention -k kv_cache --pdb")
 	@$(call need)
 	@$(PY) -m pytest $(ARGS)
 
+.PHONY: review
+review: ## print the ten review questions with your own numbers (STUDENT=your-id)
+	@$(call need)
+	@$(PY) -m assignment.provided.review $(if $(STUDENT),"$(STUDENT)")
+
 ##@ See it run
 
 .PHONY: model

@@ -142,7 +142,7 @@ def prefill_cost(
       - the head is multiplied for the last token of each prompt only: no other logits are needed;
       - a latent layer is not absorbed: it builds the keys and values of all heads, each token's
         once, by the same weights as ever, and a pair costs 2·(H + R) and 2·H in each head. That is
-    XX
+        as a rule the cheaper form where there are as many queries as keys;
       - bytes_read are the weights alone: keys and values are made here, not read.
 
     Raises:

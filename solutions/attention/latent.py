@@ -162,14 +162,12 @@ class LatentCache:
         k_rope: Float[Tensor, "B T R"],
         num_tokens: Int[Tensor, "B"] | None = None,
     ) -> None:
-        """Put new tokens behind what each row holds.
+        """Put new tokens behind what each row holds; only their bytes move.
 
         Args:
             latent, k_rope: of T columns a row, in the dtype of the cache; they are not changed.
             num_tokens: how many of row b's columns, from the left, are tokens (0 … T); the rest is
                 padding, which may hold anything, even NaN, and is never stored. Default: all T.
-
-        The bytes moved grow with the new tokens, not with what is held or could be held.
 
         Raises:
             ValueError: a row has no room for its tokens, or a num_tokens[b] is not in 0 … T.
@@ -182,8 +180,8 @@ class LatentCache:
         new_and_held = zip(num_tokens.tolist(), self._lengths.tolist(), strict=True)
         for row, (new, held) in enumerate(new_and_held):  # each, before any of them changes
             if not 0 <= new <= min(num_columns, self.capacity - held):
-                came = f"{new} tokens in {num_columns} columns"
-                raise ValueError(f"row {row}: {came} on {held} held, capacity {self.capacity}")
+                room = f"{held} of {self.capacity} slots held"
+                raise ValueError(f"row {row}: {new} of {num_columns} columns came, {room}")
 
         rows, columns = (torch.arange(num_columns) < num_tokens[:, None]).nonzero(as_tuple=True)
         slots = self._lengths[rows] + columns
@@ -261,9 +259,9 @@ class LatentAttention(nn.Module):
         can be trained through. Only the first num_tokens[b] tokens of row b are real (default:
         all); the output of the others may be anything finite.
 
-        Uses the form that takes fewer FLOPs; they are counted for one new token on a long cache and
-        for a whole sequence. A sequence gives the same output in one pass, in chunks, or token by
-        token. Hint: `rotate_at` wants an axis of heads; for the key, one will do. About 30 lines.
+        Uses the form with fewer FLOPs, as counted for a step on a long cache and a whole sequence.
+        One pass, chunks or single tokens give the same. Hint: `rotate_at` wants an axis of heads;
+        for the key, one will do. About 30 lines.
         """
         # BEGIN SOLUTION
         batch, num_new = x.shape[:2]
@@ -283,18 +281,20 @@ class LatentAttention(nn.Module):
 
         k_up = rearrange(self.k_up.weight, "(n p) c -> n p c", n=self.num_heads)
         v_up = rearrange(self.v_up.weight, "(n e) c -> n e c", n=self.num_heads)
-        attend = self._cheaper_form(num_new, latent.shape[1])
+        attend = self._cheaper_form(num_new, num_keys=latent.shape[1])
         out = attend(q_nope, q_rope, latent, k_rope, k_up, v_up, positions)
         return self.o_proj(rearrange(out, "b n t e -> b t (n e)"))
+        # END SOLUTION
 
+    # BEGIN SOLUTION
     def _cheaper_form(self, num_new: int, num_keys: int) -> Callable:
-        # Multiplications of a head, without the R of each pair, which both forms have. Absorbed,
-        # the queries go through the up-projections, and a pair costs C + C. Otherwise the keys do,
-        # and a pair costs P + E. One query on a long cache: absorbed. A whole sequence, as in
-        # training: as many queries as keys, so the pairs decide, and C + C is more.
+        # A head's multiplications, without R for each pair. Absorbed, queries go through k_up and
+        # v_up, and a pair costs C + C; else keys do, and it costs P + E. One query on a long cache:
+        # absorbed. As many queries as keys, as in training: the pairs decide, and C + C is more.
         latent_dim, both = self.kv_down.out_features, self.nope_dim + self.v_dim
         up, pairs = latent_dim * both, num_new * num_keys
         absorbed = num_new * up + pairs * 2 * latent_dim
         materialised = num_keys * up + pairs * both
         return absorbed_attention if absorbed < materialised else materialised_attention
-        # END SOLUTION
+
+    # END SOLUTION

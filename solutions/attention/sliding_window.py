@@ -184,7 +184,7 @@ class RollingCache:
     def key_positions(self) -> Int[Tensor, "B S"]:
         """For each slot of `keys_values()` the position of its token, −1 if there is none: int64.
 
-        No token is in two slots, and none is in any that was rolled back.
+        No token is in two slots, and one that was rolled back is in none.
         """
         # BEGIN SOLUTION
         return self._shown[2]

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from assignment.provided.lab import Chip
-from assignment.provided.models import LlamaConfig
-from tests.accounting.oracles_memory import matrices, parameters, vectors
+from assignment.provided.lab import Chip, Cost
+from assignment.provided.models import AttentionLayer, LlamaConfig
+from tests.accounting.oracles_memory import (
+    assert_number,
+    draw_config,
+    matrices,
+    one,
+    parameters,
+    vectors,
+)
+from tests.grading.closeness import Mismatch
+
+__tracebackhide__ = True  # pytest's word: a traceback ends in the test, not here
 
 
 @dataclass(frozen=True)
@@ -73,3 +83,27 @@ def _seen(config: LlamaConfig, index: int, query: int) -> set[int]:
     """The positions that a token at position `query` sees in a layer."""
     window = _owner(config, index).window
     return {key for key in range(query + 1) if window is None or query - key < window}
+
+
+def assert_cost(got: object, expected: Pass, sizes: tuple, what: str, config: LlamaConfig) -> None:
+    """`got` is the Cost of a pass. sizes: bytes of a weight, and of a number of the cache."""
+    if type(got) is not Cost:
+        kind = type(got).__name__
+        raise Mismatch(f"expected a Cost, got {kind}", expected="a Cost", got=kind, what=what)
+    assert_number(got.flops, expected.flops, f"flops of {what}", config)
+    assert_number(got.bytes_read, expected.bytes(*sizes), f"bytes_read of {what}", config)
+    assert_number(got.bytes_written, 0, f"bytes_written of {what}", config)
+
+
+def windowed(draw, window: int) -> LlamaConfig:
+    """A model of a layer with a window, one that reads it, and a full one."""
+    layers = [AttentionLayer(window=window), AttentionLayer(reads=0), AttentionLayer()]
+    return draw_config(draw, layers)
+
+
+def draw_chip(draw, expected: Pass) -> Chip:
+    """A chip that takes as long for the arithmetic of `expected` as for its bytes, give or take
+    half: which of the two is longer differs from draw to draw."""
+    bandwidth = 1e6 * one(draw, 100, 999)
+    rate = expected.flops / expected.bytes() * bandwidth * one(draw, 500, 1500) / 1000
+    return Chip("a chip", flops_per_second=rate, bandwidth=bandwidth, memory=1e3)

@@ -96,14 +96,23 @@ def _name(layer: AttentionLayer) -> str:
     }[layer.kind]
 
 
-def assert_number(got: object, expected: float, what: str) -> None:
-    """`got` is the number `expected`, up to the rounding of a few float64 operations."""
+def assert_number(
+    got: object, expected: float, what: str, config: LlamaConfig | None = None
+) -> None:
+    """`got` is the number `expected`, up to the rounding of a few float64 operations.
+
+    config: the model that it is about, for the message.
+    """
+    note = "" if config is None else describe(config)
+    right = f"{expected:,}"
     if not isinstance(got, Real) or isinstance(got, bool):
-        kind = type(got).__name__
-        raise Mismatch(f"expected a number, got {kind}", expected="a number", got=kind, what=what)
-    if not math.isclose(got, expected, rel_tol=1e-12):
-        right, came = f"{expected:,}", f"{got:,}"
-        raise Mismatch(f"expected {right}, got {came}", expected=right, got=came, what=what)
+        came = type(got).__name__
+    elif not math.isclose(got, expected, rel_tol=1e-12):
+        came = f"{got:,}"
+    else:
+        return
+    line = f"expected {right}, got {came}" + (f"; {note}" if note else "")
+    raise Mismatch(line, expected=right, got=came, what=what, note=note)
 
 
 def matrices(config: LlamaConfig) -> list[tuple[str, int, int]]:

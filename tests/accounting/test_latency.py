@@ -16,15 +16,15 @@ from submission.accounting.latency import (
     time_to_first_token,
 )
 from tests.accounting import oracles_latency as oracles
+from tests.accounting.oracles_latency import assert_cost, draw_chip, windowed
 from tests.accounting.oracles_memory import (
     KINDS,
     assert_number,
-    describe,
     draw_config,
     llama_2_13b,
     one,
 )
-from tests.grading.closeness import Mismatch, assert_equal
+from tests.grading.closeness import assert_equal
 from tests.grading.shapes import around
 
 OF_EACH_KIND = pytest.mark.parametrize("kind", KINDS)
@@ -32,28 +32,11 @@ H100 = CHIPS["H100"]
 FORMATS = [(2, 2), (1, 2), (2, 1), (0.5, 1), (133 / 256, 0.5)]
 
 
-def assert_cost(got, expected, sizes, what):
-    if type(got) is not Cost:
-        kind = type(got).__name__
-        raise Mismatch(f"expected a Cost, got {kind}", expected="a Cost", got=kind, what=what)
-    assert_number(got.flops, expected.flops, f"flops of {what}")
-    assert_number(got.bytes_read, expected.bytes(*sizes), f"bytes_read of {what}")
-    assert_equal(got.bytes_written, 0, what=f"bytes_written of {what}")
-
-
 def check_decode(config, batch, length, num_new=1, sizes=(2, 2)):
     got = decode_cost(config, batch, length, num_new, *sizes)
     what = f"decode_cost(batch {batch}, length {length}, num_new {num_new}, bytes {sizes})"
     expected = oracles.decode(config, batch, length, num_new)
-    assert_cost(got, expected, sizes, f"{what}, {describe(config)}")
-
-
-def draw_chip(draw, expected):
-    """A chip that takes as long for the arithmetic of `expected` as for its bytes, give or take
-    half: which of the two is longer differs from draw to draw."""
-    bandwidth = 1e6 * one(draw, 100, 999)
-    rate = expected.flops / expected.bytes() * bandwidth * one(draw, 500, 1500) / 1000
-    return Chip("a chip", flops_per_second=rate, bandwidth=bandwidth, memory=1e3)
+    assert_cost(got, expected, sizes, what, config)
 
 
 @pytest.mark.group("decode")
@@ -90,31 +73,20 @@ class TestDecode:
             config = draw_config(draw, KINDS[kind], tie_embeddings=tied)
             check_decode(config, one(draw, 2, 5), one(draw, 10, 30))
 
-    def test_layers_of_all_kinds(self, draw):
-        for _ in range(4):
-            config, length = draw_config(draw), one(draw, 1, 40)
-            for num_new in (1, one(draw, 1, length), length):
-                check_decode(config, one(draw, 1, 6), length, num_new)
-
-    @OF_EACH_KIND
-    def test_several_new_tokens(self, draw, kind):
-        """As when γ drafts are verified: the cache is read once, the arithmetic grows."""
-        for num_new in (2, 5, 12):
-            check_decode(draw_config(draw, KINDS[kind]), 3, one(draw, 12, 25), num_new)
-
     @pytest.mark.parametrize("window", [1, 4, 9])
     def test_around_a_window(self, draw, window):
-        layers = [AttentionLayer(window=window), AttentionLayer(reads=0), AttentionLayer()]
-        config = draw_config(draw, layers)
-        for num_new in (1, 4):
-            boundaries = {*around(window), *around(window + num_new), 3 * window}
-            for length in sorted(n for n in boundaries if n >= num_new):
-                check_decode(config, 2, length, num_new)
+        config = windowed(draw, window)
+        for length in sorted({*around(window), 3 * window} - {0}):
+            check_decode(config, 2, length)
+
+    def test_layers_of_all_kinds(self, draw):
+        for _ in range(6):
+            check_decode(draw_config(draw), one(draw, 1, 6), one(draw, 1, 40))
 
     def test_formats_of_their_own(self, draw):
         config = draw_config(draw)
         for sizes in FORMATS:
-            check_decode(config, 3, 14, 2, sizes)
+            check_decode(config, 3, 14, sizes=sizes)
 
     def test_sharing_saves_no_reading(self):
         """Eight full layers of 32,768 tokens, and the same with every second one shared."""
@@ -146,11 +118,11 @@ class TestDecode:
             for sizes in FORMATS:
                 chip, arguments = draw_chip(draw, expected), (batch, length, *sizes)
                 step = expected.seconds(chip, *sizes)
-                what = f"on {chip}, batch, length, bytes {arguments}, {describe(config)}"
+                what = f"(batch {batch}, length {length}, bytes {sizes}) on {chip}"
                 got = decode_latency(config, chip, *arguments)
-                assert_number(got, step, f"decode_latency {what}")
+                assert_number(got, step, f"decode_latency{what}", config)
                 got = decode_throughput(config, chip, *arguments)
-                assert_number(got, batch / step, f"decode_throughput {what}")
+                assert_number(got, batch / step, f"decode_throughput{what}", config)
 
     def test_what_quantising_gains(self):
         """13B, 64 sequences: half the bytes of half of what is read is not half the time."""
@@ -180,12 +152,48 @@ class TestDecode:
     def test_refused(self, draw):
         config = draw_config(draw)
         check_decode(config, 1, 1)
-        for batch, length, num_new in [(0, 5, 1), (2, 5, 0), (2, 5, 6), (2, 0, 1)]:
+        for batch, length in [(0, 5), (-1, 5), (2, 0)]:
             with pytest.raises(ValueError):
-                decode_cost(config, batch, length, num_new)
+                decode_cost(config, batch, length)
         for sizes in [(0, 2), (2, 0), (-1, 2)]:
             with pytest.raises(ValueError):
                 decode_cost(config, 2, 5, 1, *sizes)
+
+
+@pytest.mark.group("verification")
+class TestVerification:
+    """Several new tokens a sequence, as when drafts are verified: the cache is read once, and the
+    arithmetic grows."""
+
+    @OF_EACH_KIND
+    def test_layers_of_one_kind(self, draw, kind):
+        for num_new in (2, 5, 12):
+            check_decode(draw_config(draw, KINDS[kind]), 3, one(draw, 12, 25), num_new)
+
+    @pytest.mark.parametrize("window", [1, 4, 9])
+    def test_around_a_window(self, draw, window):
+        config = windowed(draw, window)
+        for length in sorted({*around(window), *around(window + 4), 3 * window}):
+            if length >= 4:
+                check_decode(config, 2, length, num_new=4)
+
+    def test_layers_of_all_kinds(self, draw):
+        for _ in range(4):
+            config, length = draw_config(draw), one(draw, 2, 40)
+            for num_new in (one(draw, 2, length), length):
+                check_decode(config, one(draw, 1, 6), length, num_new)
+
+    def test_formats_of_their_own(self, draw):
+        config = draw_config(draw)
+        for sizes in FORMATS:
+            check_decode(config, 3, 14, 3, sizes)
+
+    def test_refused(self, draw):
+        config = draw_config(draw)
+        check_decode(config, 2, 5, num_new=5)
+        for num_new in (0, -1, 6):
+            with pytest.raises(ValueError):
+                decode_cost(config, 2, 5, num_new)
 
 
 @pytest.mark.group("prefill")
@@ -216,8 +224,7 @@ class TestPrefill:
 
     @pytest.mark.parametrize("window", [1, 4, 9])
     def test_around_a_window(self, draw, window):
-        layers = [AttentionLayer(window=window), AttentionLayer(reads=0), AttentionLayer()]
-        config = draw_config(draw, layers)
+        config = windowed(draw, window)
         for length in sorted({*around(window), 3 * window} - {0}):
             self._compare(config, 2, length)
 
@@ -233,8 +240,10 @@ class TestPrefill:
             for size in (0.5, 2):
                 chip = draw_chip(draw, expected)
                 got = time_to_first_token(config, chip, length, batch, size)
-                what = f"length {length}, batch {batch}, {size} bytes, {describe(config)}"
-                assert_number(got, expected.seconds(chip, size), f"time_to_first_token, {what}")
+                what = (
+                    f"time_to_first_token(length {length}, batch {batch}, {size} bytes) on {chip}"
+                )
+                assert_number(got, expected.seconds(chip, size), what, config)
 
     def test_refused(self, draw):
         config = draw_config(draw)
@@ -245,8 +254,8 @@ class TestPrefill:
 
     def _compare(self, config, batch, length, size=2):
         got = prefill_cost(config, batch, length, size)
-        what = f"prefill_cost(batch {batch}, length {length}, {size} bytes), {describe(config)}"
-        assert_cost(got, oracles.prefill(config, batch, length), (size, 0), what)
+        what = f"prefill_cost(batch {batch}, length {length}, {size} bytes)"
+        assert_cost(got, oracles.prefill(config, batch, length), (size, 0), what, config)
 
 
 @pytest.mark.group("replicas")
@@ -286,6 +295,6 @@ class TestReplicas:
         steps = {n: oracles.decode(config, n, length).seconds(chip, *sizes) for n in {*loads} - {0}}
         what = f"{batch} sequences of {length} on {len(loads)} of {chip}, bytes {sizes}"
         assert_equal(len(got), 2, what=f"results for {what}")
-        assert_number(got[0], steps[loads[0]], f"latency of {what}")
+        assert_number(got[0], steps[loads[0]], f"latency of {what}", config)
         total = sum(n / steps[n] for n in loads if n)
-        assert_number(got[1], total, f"throughput of {what}")
+        assert_number(got[1], total, f"throughput of {what}", config)

@@ -21,7 +21,6 @@ from tests.accounting.oracles_memory import (
     FORMATS,
     KINDS,
     assert_number,
-    describe,
     draw_config,
     llama_2_13b,
     one,
@@ -63,18 +62,18 @@ class TestParameters:
             config = draw_config(draw, [], num_layers=2, tie_embeddings=tied)
             weights = [w for w in Llama(config, seed=None).parameters() if w.dim() == 2]
             expected = sum(weight.numel() for weight in weights)
-            assert_number(parameters(config), expected, f"parameters of {describe(config)}")
+            assert_number(parameters(config), expected, "parameters", config)
 
     def test_bytes_of_the_weights(self, draw):
         config = draw_config(draw)
         expected = oracles.parameters(config)
-        assert_number(weight_bytes(config), 2 * expected, f"weight_bytes of {describe(config)}")
+        assert_number(weight_bytes(config), 2 * expected, "weight_bytes", config)
         for size in FORMATS:
-            assert_number(weight_bytes(config, size), expected * size, f"weights at {size} bytes")
+            what = f"weight_bytes at {size} bytes a number"
+            assert_number(weight_bytes(config, size), expected * size, what, config)
 
     def _compare(self, config):
-        expected = oracles.parameters(config)
-        assert_number(parameters(config), expected, f"parameters of {describe(config)}")
+        assert_number(parameters(config), oracles.parameters(config), "parameters", config)
 
 
 @pytest.mark.group("cache")
@@ -105,23 +104,9 @@ class TestCache:
         what = f"bytes per token, K = {kv_heads}, groups of {share} layers"
         assert_number(kv_bytes_per_token(config), expected, what)
 
-    def test_windows_and_sharing(self):
-        """48 layers at 32,768 tokens: all global, 8 global, and with every second layer shared."""
-        for layers, expected in [
-            ([AttentionLayer()] * 48, 6_442_450_944),
-            (hybrid(), 1_241_513_984),
-            (hybrid(share=2), 620_756_992),
-        ]:
-            config = LlamaConfig(32_000, 48, 4096, 32, 8, 128, 11_008, attention=tuple(layers))
-            assert_number(kv_bytes(config, [32_768]), expected, "kv_bytes of one sequence")
-
     @OF_EACH_KIND
     def test_layers_of_one_kind(self, draw, kind):
         self._compare(draw_config(draw, KINDS[kind]), [1, 7, 12])
-
-    def test_layers_of_all_kinds(self, draw):
-        for _ in range(4):
-            self._compare(draw_config(draw), draw.integers(0, 40, 4).tolist())
 
     @pytest.mark.parametrize("window", [1, 2, 9, 16])
     def test_around_a_window(self, draw, window):
@@ -130,13 +115,31 @@ class TestCache:
         for length in (*around(window), 3 * window):
             self._compare(config, [length])
 
+    def test_windows_and_sharing(self):
+        """48 layers at 32,768 tokens: all global, 8 global, and with every second layer shared."""
+        for layers, expected in [
+            ([AttentionLayer()] * 48, 6_442_450_944),
+            (hybrid(), 1_241_513_984),
+            (hybrid(share=2), 620_756_992),
+        ]:
+            config = LlamaConfig(32_000, 48, 4096, 32, 8, 128, 11_008, attention=tuple(layers))
+            full, shared = (sum(x.kind == kind for x in layers) for kind in ("full", "shared"))
+            what = f"kv_bytes of 32,768 tokens, 48 layers, {full} of them full, {shared} shared"
+            assert_number(kv_bytes(config, [32_768]), expected, what)
+
+    def test_layers_of_all_kinds(self, draw):
+        for _ in range(4):
+            self._compare(draw_config(draw), draw.integers(0, 40, 4).tolist())
+
     def test_one_more_token(self, draw):
         """While no window is full, it adds kv_bytes_per_token."""
         for _ in range(4):
             config = draw_config(draw)
             added = kv_bytes_per_token(config)
-            assert_number(added, 2 * oracles.kept_numbers(config, [1]), describe(config))
-            assert_number(kv_bytes(config, [2]) - kv_bytes(config, [1]), added, "the second token")
+            expected = 2 * oracles.kept_numbers(config, [1])
+            assert_number(added, expected, "kv_bytes_per_token", config)
+            second = kv_bytes(config, [2]) - kv_bytes(config, [1])
+            assert_number(second, expected, "kv_bytes that the second token adds", config)
 
     def test_each_sequence_by_its_own_length(self, draw):
         config = draw_config(draw)
@@ -146,10 +149,11 @@ class TestCache:
     def test_formats(self, draw):
         config, lengths = draw_config(draw), [13, 1, 22]
         for size in FORMATS:
-            what = f"at {size} bytes a number, {describe(config)}"
             token, batch = (oracles.kept_numbers(config, x) * size for x in ([1], lengths))
-            assert_number(kv_bytes_per_token(config, size), token, f"kv_bytes_per_token {what}")
-            assert_number(kv_bytes(config, lengths, size), batch, f"kv_bytes {what}")
+            what = f"kv_bytes_per_token at {size} bytes a number"
+            assert_number(kv_bytes_per_token(config, size), token, what, config)
+            what = f"kv_bytes of {lengths} at {size} bytes a number"
+            assert_number(kv_bytes(config, lengths, size), batch, what, config)
 
     def test_lengths_are_not_changed(self, draw):
         config = draw_config(draw)
@@ -167,8 +171,8 @@ class TestCache:
                 function(config, 0)
 
     def _compare(self, config, lengths):
-        what = f"kv_bytes of {lengths}, {describe(config)}"
-        assert_number(kv_bytes(config, lengths), 2 * oracles.kept_numbers(config, lengths), what)
+        expected = 2 * oracles.kept_numbers(config, lengths)
+        assert_number(kv_bytes(config, lengths), expected, f"kv_bytes of {lengths}", config)
 
 
 def hybrid(share=1):
@@ -210,12 +214,15 @@ class TestBatch:
         for weights, kept in [(2, 2), (1, 2), (2, 1), (0.5, 1), (133 / 256, 0.5)]:
             expected = numbers[0] * weights + numbers[1] * kept
             got = memory_bytes(config, lengths, weights, kept)
-            assert_number(got, expected, f"memory_bytes, weights {weights}, cache {kept} bytes")
+            what = (
+                f"memory_bytes of {lengths}, weights at {weights}, cache at {kept} bytes a number"
+            )
+            assert_number(got, expected, what, config)
 
     def test_of_llama_2_13b_on_an_h100(self):
         for kv_heads, expected in [(40, 64), (8, 341), (1, 2768)]:
             got = largest_batch(llama_2_13b(kv_heads), H100, 1024)
-            assert_equal(got, expected, what=f"largest_batch, K = {kv_heads}")
+            assert_number(got, expected, f"largest_batch, K = {kv_heads}")
 
     def test_an_exact_fit(self, draw):
         """Chips with room for exactly n sequences, and for one byte less or more. Many: where a
@@ -230,7 +237,7 @@ class TestBatch:
                     got = largest_batch(config, chip(memory), length, weights, kept)
                     what = f"largest_batch, room for {most} sequences and {spare} bytes"
                     expected = most - 1 if spare < 0 else most
-                    assert_equal(got, expected, what=f"{what}, {describe(config)}")
+                    assert_number(got, expected, what, config)
 
     def test_no_room(self, draw):
         config = draw_config(draw)
@@ -247,7 +254,7 @@ class TestBatch:
 
     def _check_room(self, config, memory, expected):
         got = largest_batch(config, chip(memory), 9)
-        assert_equal(got, expected, what=f"largest_batch in {memory:,} bytes, {describe(config)}")
+        assert_number(got, expected, f"largest_batch in {memory:,} bytes", config)
 
 
 def chip(memory):

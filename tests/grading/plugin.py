@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from assignment.provided.review import normalised
 from tests.grading import submission
 from tests.grading.alarm import alarm
 from tests.grading.course import Problem, load_course
@@ -33,6 +34,7 @@ LEAST_LIMIT = 2.0  # after a hang the problem's next tests wait half as long, bu
 RECORDS = pytest.StashKey[list[TestRecord]]()
 SERVER = pytest.StashKey[ForkServer]()  # of an isolated run; the runner may have put its own
 SEED = pytest.StashKey[int | None]()  # None: official, the inputs come from the secret
+_STUDENT = pytest.StashKey[str | None]()
 _COURSE = pytest.StashKey()
 _HANGS = pytest.StashKey[Counter]()  # problem: tests that did not finish
 _SPENT = pytest.StashKey[Counter]()  # problem: seconds that its tests have taken
@@ -57,6 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_HANGS], config.stash[_SPENT] = Counter(), Counter()
     config.stash[_COURSE] = load_course(TESTS / "course.toml")
     config.stash[SEED] = _choose_seed(config.getoption("--seed"))
+    config.stash[_STUDENT] = _choose_student(config.getoption("--student"))
     if config.getoption("--isolated"):
         if SERVER not in config.stash:
             config.stash[SERVER] = ForkServer()
@@ -73,6 +76,13 @@ def _choose_seed(asked: int | None) -> int | None:
     if asked is None and SECRET not in os.environ:
         return secrets.randbelow(2**32)
     return asked
+
+
+def _choose_student(asked: str | None) -> str | None:
+    try:
+        return None if asked is None else normalised(asked)
+    except ValueError as error:
+        raise pytest.UsageError(f"--student: {error}") from None
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -152,7 +162,7 @@ def submitted_file(request: pytest.FixtureRequest) -> Callable[[], bytes]:
 @pytest.fixture
 def student(request: pytest.FixtureRequest) -> str | None:
     """Whose answers are graded; None where that is the file's to say."""
-    return request.config.getoption("--student")
+    return request.config.stash[_STUDENT]
 
 
 @pytest.fixture

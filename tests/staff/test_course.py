@@ -11,6 +11,7 @@ import pytest
 from tests.grading.course import CourseError, load_course
 from tests.staff.samples import COURSE, small_course
 
+MASK = 'handout = "Masks"\n'
 COURSE_FILE = Path(__file__).parents[1] / "course.toml"
 
 
@@ -35,6 +36,16 @@ def test_everything_in_the_file_is_read(tmp_path):
     assert problem.grader_costs == {"calls": Fraction(1, 10)}
     assert problem.submission_costs == {"bytes": Fraction(2, 10)}
     assert course.problems["attention.mask"].costs == {}
+    assert (problem.file, problem.target) == (None, "attention/cache.py")
+    assert course.answers == {}
+
+
+def test_a_problem_may_have_a_file_of_answers(tmp_path):
+    course = small_course(tmp_path, COURSE.replace(MASK, MASK + 'file = "review.toml"\n'))
+    problem = course.problems["attention.mask"]
+    assert (problem.file, problem.target, problem.gate) == ("review.toml", "review.toml", None)
+    assert course.answers == {"review.toml": problem}
+    assert sum(map(problem.group_points, problem.groups)) == problem.points
 
 
 def test_shares_are_exact(tmp_path):
@@ -72,6 +83,11 @@ WRONG = [  # old text, new text, what the message must name
     ("{ causal = 1, window = 1 }", "{ causal = 0 }", ["groups", "above 0 for each name"]),
     ("{ causal = 1, window = 1 }", '{ "a b" = 1 }', ["groups", "'a b'"]),
     ("{ masks = 1 }", "{ masks = 1 }\nweights = 2", ["extras.pruning", "'weights'", "only"]),
+    (MASK, MASK + 'file = "review.py"\n', ["attention.mask", "file", "ends in .toml"]),
+    (MASK, MASK + 'file = "a/review.toml"\n', ["file is 'a/review.toml'"]),
+    (MASK, MASK + 'file = "../review.toml"\n', ["file is '../review.toml'"]),
+    (MASK, MASK + 'file = "Review.toml"\n', ["file", "small letters"]),
+    (MASK, MASK + "file = 3\n", ["file is 3"]),
     ("calls = 0.1", "calls = 0.11", ["attention.cache", "costs", "0.31", "at most 0.3"]),
     (
         "{ calls = 0.1 }, submission = { bytes = 0.2 }",
@@ -93,6 +109,13 @@ def test_a_fault_in_the_file_is_named(tmp_path, old, new, named):
         small_course(tmp_path, COURSE.replace(old, new))
     missing = [part for part in ["course.toml", *named] if part not in str(error.value)]
     assert not missing, str(error.value)
+
+
+def test_two_problems_cannot_share_a_file(tmp_path):
+    cache, file = 'handout = "The KV cache"\n', 'file = "review.toml"\n'
+    text = COURSE.replace(MASK, MASK + file).replace(cache, cache + file)
+    with pytest.raises(CourseError, match="attention.cache and attention.mask have the file"):
+        small_course(tmp_path, text)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

@@ -59,7 +59,7 @@ def tree(tmp_path) -> Path:
 
 
 def solve(tree: Path, problem: str) -> Path:
-    file = tree / (problem.replace(".", "/") + ".py")
+    file = tree / COURSE.problems[problem].target
     shutil.copy(REPOSITORY / "solutions" / file.relative_to(tree), file)
     return file
 
@@ -82,8 +82,8 @@ def test_the_stubs_have_none_and_the_next_step_is_named(tmp_path):
     assert set(grade.problems) == set(COURSE.problems)
     assert {p["status"] for p in grade.problems.values()} == {"not started"}
     assert grade.last_line.startswith("score: 0 / ")
-    first = next(iter(COURSE.problems)).replace(".", "/")
-    assert f"assignment/{first}.py" in grade.printed
+    first = next(iter(COURSE.problems.values()))
+    assert f"assignment/{first.target}" in grade.printed
 
 
 @pytest.mark.parametrize("problem", COURSE.problems)

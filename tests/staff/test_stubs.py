@@ -395,6 +395,44 @@ def test_write_then_check(root, run):
     assert (root / "assignment/attention/kv_cache.py").stat().st_mtime_ns == before
 
 
+ANSWERS = """\
+# A sheet.
+student = "me"
+
+[q1]  # One log
+ttft   = "0.4 s"  # s
+codes  = [1, 2]  # a list
+limit  = 3
+"""
+
+
+def test_a_file_of_answers_becomes_an_empty_one(root, run):
+    write(root, {"solutions/review.toml": ANSWERS})
+    assert run(root)[0] == 0
+    sheet = root / "assignment/review.toml"
+    assert sheet.read_text() == (
+        '# A sheet.\nstudent = ""\n\n[q1]  # One log\n'
+        'ttft   = ""  # s\ncodes  = ""  # a list\nlimit  = ""\n'
+    )
+    sheet.write_text(sheet.read_text().replace('student = ""', 'student = "x"'))
+    code, output = run(root, "--check")
+    assert code == 1 and '-student = "x"' in output
+    (root / "solutions/review.toml").unlink()
+    assert run(root) == (0, "stubs: 0 written, 1 removed\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("ttft = ", "not valid TOML"), ("codes = [\n  1,\n]\n", "on one line"),
+     ('a = """\nx"""\n', "on one line"), ("a.b = 3\n", "on one line"), ("[q]\na = {b = 1}\n", "")],
+)  # fmt: skip
+def test_answers_that_would_be_left_are_a_fault(root, run, text, said):
+    write(root, {"solutions/review.toml": text})
+    code, output = run(root)
+    assert code == (1 if said else 0) and said in output
+    assert (root / "assignment/review.toml").exists() is not bool(said)
+
+
 def test_check_shows_drift_and_writes_nothing(root, run):
     run(root)
     (root / "assignment/attention/kv_cache.py").write_text(STUB + "X = 1\n")

@@ -180,6 +180,7 @@ def test_what_is_solved_out_of_order_is_drawn_beside_the_trail(course):
     assert picture.here not in [station.dot for station in picture.stations]
     assert picture.next[0] == "GQA"
     assert picture.you.sequences == "42"
+    assert picture_of(course, {"cache", "latent"}).next is None  # no other helps by itself
 
 
 def test_dots_lie_in_the_picture_and_their_areas_are_in_proportion_to_the_cache(course):

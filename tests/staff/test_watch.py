@@ -185,6 +185,15 @@ def test_a_save_touches_what_imports_the_file(tree, saved, expected):
     assert touched([tree / saved], tree, (CACHE, MASK, PRUNING), CACHE) == expected
 
 
+@pytest.mark.parametrize(
+    ("saved", "expected"),
+    [("review.toml", {MASK}), ("attention/mask.py", {MASK, PRUNING}), ("other.toml", set())],
+)
+def test_a_save_of_answers_touches_their_problem(tree, saved, expected):
+    answers = {"review.toml": MASK}
+    assert touched([tree / saved], tree, (CACHE, MASK, PRUNING), CACHE, answers) == expected
+
+
 def test_a_file_that_is_gone_or_broken_still_touches_its_problem(tree):
     (tree / "attention/cache.py").unlink()
     (tree / "attention/mask.py").write_text("def f(:\n")
@@ -201,6 +210,9 @@ def test_only_python_files_of_the_submission_count(tree):
     ]  # fmt: skip
     assert [name for name in [*yes, *no] if counts(tree / name, tree)] == yes
     assert not counts(tree.parent / "cache.py", tree)
+    names = ["review.toml", "attention/review.toml", "pyproject.toml", ".review.toml", "cache.py"]
+    counted = [name for name in names if counts(tree / name, tree, {"review.toml"})]
+    assert counted == ["review.toml", "cache.py"]
 
 
 # Hints.
@@ -283,8 +295,9 @@ def test_a_hint_is_on_the_function_that_was_at_work(course):
 
 
 def test_every_stub_of_the_course_gives_its_file_a_hint():
-    for problem in load_course(REPOSITORY / "tests" / "course.toml").problems:
-        file = REPOSITORY / "assignment" / f"{problem.replace('.', '/')}.py"
+    problems = load_course(REPOSITORY / "tests" / "course.toml").problems.values()
+    for problem in (each for each in problems if not each.file):
+        file = REPOSITORY / "assignment" / problem.target
         source = file.read_text(encoding="utf-8")
         assert has_stub(source)
         assert any(one.text for one in advice(source)), f"{file} has no hint"

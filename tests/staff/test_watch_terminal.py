@@ -136,7 +136,7 @@ def tree(tmp_path) -> Path:
 
 
 def file_of(problem, tree: Path) -> Path:
-    return tree / problem.unit / f"{problem.module}.py"
+    return tree / problem.target
 
 
 def solve(problem, tree: Path) -> None:

@@ -11,6 +11,7 @@ from tests.accounting.review.sheet import BadSheet, Sheet
 from tests.grading.errors import UNANSWERED
 
 LONGEST_SHOWN = 60
+__tracebackhide__ = True  # pytest's word: a traceback ends in the test, and does not show the key
 
 
 def judge(sheet: Sheet, question: str, student: str | None = None) -> None:

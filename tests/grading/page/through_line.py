@@ -105,7 +105,7 @@ class Picture:
     here: Dot
     station: int | None  # the number of the station where the student is; None beside the trail
     used: tuple[str, ...]  # titles of what the student's design is made of
-    next: tuple[str, Figures] | None  # what the next technique would come to
+    next: tuple[str, Figures] | None  # the first technique that would help, what it comes to
     techniques: tuple[Technique, ...]  # those that are drawn
     columns: tuple[Tick, ...]
     rows: tuple[Tick, ...]
@@ -162,7 +162,9 @@ def _picture(line: Line, techniques: list[Technique], earned: list[str]) -> Pict
         )
         for number, design in enumerate(trail)
     )
-    ahead = next((t for t in techniques if t.name not in earned), None)
+    ahead = next(
+        (t for t in techniques if line.best([*earned, t.name]).throughput > yours.throughput), None
+    )
     used = [t.title for t in techniques if t.name in yours.techniques]
     return Picture(
         line=line,

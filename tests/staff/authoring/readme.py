@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
 def points_table(course: Course) -> str:
     """A row a problem, in the order to solve them, and the core track's sum."""
     rows = [
-        f"| {course.units[p.unit].title} | {p.title} | `{p.name}` "
+        f"| {course.units[p.unit].title} | {p.title} | `{p.file or p.name}` "
         f"| {points(p.points)}{'' if p.track == 'core' else ' (elective)'} |"
         for p in course.problems.values()
     ]

@@ -112,7 +112,7 @@ class RollingCache:
         """Sinks, the W − 1 tokens before each row's new ones, and those."""
         sinks = torch.arange(self._sinks).expand(self._batch_size, -1)
         near = self._length[:, None] - (self._window - 1) + torch.arange(self._window - 1)
-        sinks = torch.where(sinks < near.new_tensor(self._length)[:, None], sinks, -1)
+        sinks = torch.where(sinks < self._length[:, None], sinks, -1)
         near = torch.where(near >= self._sinks, near, -1)
         before = torch.cat([sinks, near], dim=1)
         line = self._line(torch.arange(self._batch_size)[:, None], before.clamp(min=0))

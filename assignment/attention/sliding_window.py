@@ -1,0 +1,200 @@
+"""Sliding-window attention: each token sees the last W tokens only, and only those are kept.
+
+A cache of all tokens grows with the sequence, and so do the bytes that a decode step reads. With a
+window both stop growing at W tokens. Layers on top of each other pass information on, W − 1 tokens
+further in each, so L layers reach back L · (W − 1); some models add a few that see everything.
+
+Beltagy et al., "Longformer", 2020, arXiv:2004.05150, §3.1. Jiang et al., "Mistral 7B", 2023,
+arXiv:2310.06825: W = 4096 in every layer, token i in slot i mod W. Sinks: Xiao et al., "Efficient
+Streaming Language Models with Attention Sinks", 2023, arXiv:2309.17453: models lean on the first
+few tokens, and break when these leave the window. (StreamingLLM numbers positions inside the cache;
+here a key keeps the position that it had.)
+
+Axes: B batch, N query heads, K KV heads, T new tokens (queries), S slots of keys, H head dim, D
+model width, W window.
+"""
+
+import math
+
+import torch
+from einops import einsum, rearrange
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from assignment.provided.models import LayerCache, key_positions, rotate_at
+
+
+def window_mask(
+    query_positions: Int[Tensor, "B T"],
+    key_positions: Int[Tensor, "B S"],
+    window: int,
+    num_sinks: int = 0,
+) -> Bool[Tensor, "B T S"]:
+    """Which keys each query may see, by where both stand in their sequence: True = visible.
+
+        0 ≤ key ≤ query   and   (query − key < window   or   key < num_sinks)
+
+    So a query sees `window` keys, its own included, and the sinks, the first `num_sinks` tokens of
+    its row. Keys may stand in any order; position −1 marks a slot without a token.
+
+    With window 3 and no sinks, the query at 4 sees 2, 3 and 4; with one sink 0 too. 3–5 lines.
+    """
+    raise NotImplementedError
+
+
+def sliding_window_attention(
+    q: Float[Tensor, "B N T H"],
+    k: Float[Tensor, "B K S H"],
+    v: Float[Tensor, "B K S H"],
+    query_positions: Int[Tensor, "B T"],
+    key_positions: Int[Tensor, "B S"],
+    window: int,
+    num_sinks: int = 0,
+) -> Float[Tensor, "B N T H"]:
+    """softmax(q kᵀ / √H) v over what `window_mask` lets each query see.
+
+    Query head n reads KV head n // (N / K); N is a multiple of K.
+
+    Args:
+        q, k, v: of one dtype; they are not changed. A slot that a query does not see may hold any
+            finite number, however large.
+        query_positions, key_positions, window, num_sinks: see `window_mask`.
+
+    Returns:
+        In the dtype of q. A query that sees no key gets zeros.
+
+    Scores and softmax are float32 at least, and work for scores of any size. K and V are not copied
+    once per query head. About 12 lines, as `grouped_query_attention` with another mask.
+    """
+    raise NotImplementedError
+
+
+class RollingCache:
+    """The keys and values of the last `window` tokens of each row, in a ring that never fills up.
+
+    Axes: B rows (sequences), K KV heads, T new tokens, S slots, H head dim. A row has num_sinks +
+    window + max_rollback slots, allocated once; a new token takes the slot of the oldest one (say,
+    position mod the size of the ring), but the first `num_sinks` tokens stay for good. Tokens stand
+    in the slots in any order: `key_positions` says which is where. The rules of `KVCache` hold, but
+    there is no capacity: a row may go on for ever.
+
+    Size of a good answer: about 45 lines in all.
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        window: int,
+        num_kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype = torch.float32,
+        num_sinks: int = 0,
+        max_rollback: int = 0,
+    ) -> None:
+        """An empty cache. Its memory starts as zeros, for attention reads empty slots too."""
+        self.window, self.num_sinks, self.max_rollback = window, num_sinks, max_rollback
+        raise NotImplementedError
+
+    @property
+    def lengths(self) -> Int[Tensor, "B"]:
+        """Tokens that each row has been given, those that have left included: int64, a copy."""
+        raise NotImplementedError
+
+    def positions(self, num_new: int) -> Int[Tensor, "B T"]:
+        """The positions that the next `num_new` tokens of each row will have, int64:
+        positions[b, t] = lengths[b] + t."""
+        raise NotImplementedError
+
+    def append(
+        self,
+        k: Float[Tensor, "B K T H"],
+        v: Float[Tensor, "B K T H"],
+        num_tokens: Int[Tensor, "B"] | None = None,
+    ) -> None:
+        """Put new tokens behind what each row holds; the oldest make room.
+
+        Args:
+            k, v: of T columns a row, in the dtype of the cache; they are not changed.
+            num_tokens: how many of row b's columns, from the left, are tokens (0 … T); the rest is
+                padding, which may hold anything, even NaN, and is never kept. Default: all T.
+
+        After this, `keys_values` and `key_positions` hold every key that a token of this append may
+        see. Of several tokens the first still needs the window − 1 before it, though the ring now
+        holds the last ones only, and T may be larger than the window: so what is shown is then the
+        ring as it was before, and the new columns beside it, at most T more slots. After an append
+        of one column it is the ring alone, and nothing is copied.
+
+        Raises:
+            ValueError: a num_tokens[b] is not in 0 … T. Nothing has changed then, in any row.
+        """
+        raise NotImplementedError
+
+    def keys_values(self) -> tuple[Float[Tensor, "B K S H"], Float[Tensor, "B K S H"]]:
+        """Keys and values as the last append left them; `key_positions` says whose they are.
+
+        A slot without a token holds finite numbers. Any number of layers may read, until the next
+        append or truncate, which may change what was returned.
+        """
+        raise NotImplementedError
+
+    def key_positions(self) -> Int[Tensor, "B S"]:
+        """For each slot of `keys_values()` the position of its token, −1 if there is none: int64.
+
+        No token is in two slots, and one that was rolled back is in none.
+        """
+        raise NotImplementedError
+
+    def truncate(self, lengths: Int[Tensor, "B"]) -> None:
+        """Keep the first lengths[b] tokens of each row and forget the rest. No key moves.
+
+        Going back brings older tokens into the window again, so the last `window` of the tokens
+        that remain must not have been overwritten. That is so if a row has never held more than
+        num_sinks + window + max_rollback tokens, or goes back by at most max_rollback from the most
+        that it has held. Going back to 0, an empty row, always works.
+
+        Raises:
+            ValueError: they have been overwritten, a row holds fewer tokens than it should keep, or
+                a length is negative. Nothing has changed then, in any row.
+        """
+        raise NotImplementedError
+
+
+class SlidingWindowAttention(nn.Module):
+    """An attention layer with a window: project, rotate, append to the cache, attend, project."""
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        window: int,
+        rope_theta: float = 10_000.0,
+        num_sinks: int = 0,
+    ) -> None:
+        super().__init__()
+        self.head_dim, self.rope_theta = head_dim, rope_theta
+        self.window, self.num_sinks = window, num_sinks
+        self.q_proj = nn.Linear(d_model, num_heads * head_dim, bias=False)
+        self.k_proj = nn.Linear(d_model, num_kv_heads * head_dim, bias=False)
+        self.v_proj = nn.Linear(d_model, num_kv_heads * head_dim, bias=False)
+        self.o_proj = nn.Linear(num_heads * head_dim, d_model, bias=False)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        cache: LayerCache | None = None,
+        num_tokens: Int[Tensor, "B"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Attend from each of the T new tokens to those that its window holds.
+
+        A projection's output holds its heads one after the other, H numbers each. With a cache, a
+        `RollingCache` or any other LayerCache, the tokens come behind what it holds; it gets their
+        keys, rotated, and values. Its slots need not be in order: the given `key_positions(cache)`
+        says what is where, `rotate_at` rotates by positions. Without one, x is the whole sequence,
+        from position 0. Only the first num_tokens[b] tokens of row b are real (default: all); the
+        output of the others may be anything finite.
+
+        A sequence gives the same output in one pass, in chunks, or token by token. About 18 lines.
+        """
+        raise NotImplementedError

@@ -1,0 +1,151 @@
+"""Time SmolLM2-135M on this machine: `make smollm2-speed` writes smollm2_speed.json.
+
+accounting.ipynb draws the file: what was measured, beside what `accounting.latency` predicts for a
+chip with this machine's bandwidth and FLOP rate. Those two are measured in the same run: a machine
+is slower on some days. Everything is float32 on two threads, without checks of shapes. A figure is
+the median over ROUNDS rounds, each of which measures everything once. What is timed:
+
+    read, multiply   the machine: a large matrix times a vector, and times a matrix
+    decode           a pass over one new token a row, through KVCache and grouped_query_attention
+    matrices         of such a pass, the products with the model's weights and nothing else
+    prefill          a pass over a prompt
+    fused            the same with PyTorch's own attention, which keeps the scores to itself
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import config
+from torch import Tensor, nn
+
+import tests.grading.notebook  # noqa: F401  (makes `submission` importable)
+from assignment.provided.models import Llama
+from assignment.provided.models.smollm2 import ModelNotAvailable, load_smollm2
+from submission.attention.grouped_query import grouped_query_attention
+from submission.attention.kv_cache import KVCache
+
+FILE = Path(__file__).with_suffix(".json")
+THREADS, ROUNDS = 2, 7
+MATRIX = 8192  # 256 MiB in float32: far more than a cache holds
+PRODUCT = 2048
+PROMPTS = [1, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
+BATCHES, CONTEXTS = [1, 2, 4, 8, 16, 32], [128, 1024]
+
+
+class Passes:
+    """Passes of a model over new tokens, behind `held` random ones in every row's cache."""
+
+    def __init__(self, model: Llama, batch: int, held: int, num_new: int, attention: Callable):
+        sizes = model.config
+        shape = (batch, held + num_new, sizes.num_kv_heads, sizes.head_dim)
+        self.model, self.attention = model, attention
+        self.caches = [KVCache(*shape) for _ in range(sizes.num_layers)]
+        self.held = torch.full((batch,), held)
+        self.tokens = torch.randint(sizes.vocab_size, (batch, num_new))
+        for cache in self.caches if held else ():
+            cache.append(*torch.randn(2, batch, sizes.num_kv_heads, held, sizes.head_dim))
+
+    @torch.no_grad()
+    def __call__(self) -> Tensor:
+        """Logits of each row's last token. The same again, however often it is called."""
+        positions = self.caches[0].positions(self.tokens.shape[1])
+        hidden = self.model.hidden(self.tokens, positions, self._attend)
+        for cache in self.caches:
+            cache.truncate(self.held)
+        return self.model.logits(hidden[:, -1:])
+
+    def _attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        self.caches[layer].append(k, v)
+        return self.attention(q, *self.caches[layer].keys_values())
+
+
+def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """For whole prompts: PyTorch's causal mask is aligned top-left."""
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+
+def products(model: Llama, batch: int) -> Callable[[], object]:
+    """Every product of a decode step with the model's weights, the head's included."""
+    weights = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
+    weights.append(model.embedding.weight)
+    inputs = {weight.shape[1]: torch.rand(batch, weight.shape[1]) for weight in weights}
+    return lambda: [F.linear(inputs[weight.shape[1]], weight) for weight in weights]
+
+
+def works(model: Llama) -> dict[tuple, Callable[[], object]]:
+    """What is timed, by kind, batch and length."""
+    matrix, vector = torch.rand(MATRIX, MATRIX), torch.rand(1, MATRIX)
+    one, other = torch.rand(2, PRODUCT, PRODUCT)
+    found = {("read",): lambda: F.linear(vector, matrix), ("multiply",): lambda: one @ other}
+    for length in PROMPTS:
+        found["prefill", 1, length] = Passes(model, 1, 0, length, grouped_query_attention)
+        found["fused", 1, length] = Passes(model, 1, 0, length, fused)
+    for batch in BATCHES:
+        found["matrices", batch, 0] = products(model, batch)
+        for length in CONTEXTS:
+            passes = Passes(model, batch, length - 1, 1, grouped_query_attention)
+            found["decode", batch, length] = passes
+    return found
+
+
+def measure(works: dict[tuple, Callable[[], object]]) -> dict[tuple, float]:
+    """Seconds of each, the median of the rounds."""
+    times = {name: [] for name in works}
+    for number in range(ROUNDS):
+        for name, work in works.items():
+            work()  # what it needs is then in place
+            started = time.perf_counter()
+            work()
+            times[name].append(time.perf_counter() - started)
+        print(f"round {number + 1} of {ROUNDS}", flush=True)
+    return {name: median(taken) for name, taken in times.items()}
+
+
+def machine() -> str:
+    """The processor's name, as the system has it."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{THREADS} threads on {(names or [platform.processor() or platform.machine()])[0]}"
+
+
+def main() -> int:
+    torch.set_num_threads(THREADS)
+    config.update("jaxtyping_disable", True)
+    try:
+        model, _ = load_smollm2()
+    except ModelNotAvailable as error:
+        print(error, file=sys.stderr)
+        return 1
+    seconds = measure(works(model))
+    found = {
+        "machine": machine(),
+        "torch": torch.__version__.partition("+")[0],
+        "bandwidth": round(4 * MATRIX**2 / seconds[("read",)], -7),
+        "flops_per_second": round(2 * PRODUCT**3 / seconds[("multiply",)], -8),
+    }
+    for kind in ("decode", "matrices", "prefill", "fused"):
+        found[kind] = [
+            {"batch": name[1], "length": name[2], "seconds": round(value, 5)}
+            for name, value in seconds.items()
+            if name[0] == kind
+        ]
+    FILE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    for name, value in found.items():
+        print(f"{name}: {value}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
