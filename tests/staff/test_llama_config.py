@@ -29,6 +29,7 @@ def test_kinds():
         ({"window": -4}, "window"),
         ({"latent_dim": 0, "rope_dim": 2}, "latent_dim"),
         ({"latent_dim": 4, "rope_dim": 0}, "rope_dim"),
+        ({"latent_dim": 4, "rope_dim": 3}, "rope_dim"),
         ({"latent_dim": 4}, "both"),
         ({"rope_dim": 4}, "both"),
         ({"window": 4, "latent_dim": 4, "rope_dim": 2}, "window, or latents"),

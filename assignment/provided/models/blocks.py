@@ -38,6 +38,8 @@ class AttentionLayer:
         latent = (self.latent_dim, self.rope_dim)
         if (latent[0] is None) != (latent[1] is None):
             raise ValueError(f"latent_dim, rope_dim: expected both or neither, got {latent}")
+        if self.rope_dim is not None and self.rope_dim % 2:
+            raise ValueError(f"rope_dim must be even for the rotation, got {self.rope_dim}")
         chosen = [self.window is not None, latent[0] is not None, self.reads is not None]
         if sum(chosen) > 1:
             raise ValueError(f"expected a window, or latents, or a layer to read, got {self}")
