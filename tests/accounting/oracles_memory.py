@@ -44,7 +44,7 @@ def draw_layers(draw) -> list[AttentionLayer]:
     """Two of each kind that keeps something, in any order; then shared ones that read a full and a
     local one, and one more that keeps something. No two windows or latents are equal."""
     windows = [one(draw, 2, 8), one(draw, 9, 15), one(draw, 16, 20)]
-    latents = [(one(draw, 3, 7), one(draw, 8, 12)), (one(draw, 13, 20), one(draw, 1, 2))]
+    latents = [(one(draw, 3, 7), 2 * one(draw, 4, 6)), (one(draw, 13, 20), 2)]
     owners = [AttentionLayer()] * 2
     owners += [AttentionLayer(window=window) for window in windows[:2]]
     owners += [AttentionLayer(latent_dim=latent, rope_dim=rope) for latent, rope in latents]

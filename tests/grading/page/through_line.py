@@ -210,7 +210,7 @@ class _Scale:
 def _steps(end: float) -> list[float]:
     """Three to six round numbers below `end`: multiples of 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(end))
-    step = next(power * part for part in (0.1, 0.2, 0.5, 1) if end / (power * part) < 7)
+    step = next(power * part for part in (0.2, 0.5, 1, 2) if end / (power * part) < 7)
     return [step * n for n in range(1, math.ceil(end / step))]
 
 
