@@ -3,9 +3,10 @@
 accounting.ipynb draws the file: what was measured, beside what `accounting.latency` predicts for a
 chip with this machine's bandwidth and FLOP rate. Those two are measured in the same run: a machine
 is slower on some days. Everything is float32 on two threads, without checks of shapes. A figure is
-the median over ROUNDS rounds, each of which measures everything once. What is timed:
+the median over ROUNDS rounds, each of which measures everything once; `busy` is how many threads
+worked, or span while they waited. What is timed:
 
-    read, multiply   the machine: a large matrix times a vector, and times a matrix
+    read, multiply   the machine: a product of two long vectors, and of two matrices
     decode           a pass over one new token a row, through KVCache and grouped_query_attention
     matrices         of such a pass, the products with the model's weights and nothing else
     prefill          a pass over a prompt
@@ -37,7 +38,7 @@ from submission.attention.kv_cache import KVCache
 
 FILE = Path(__file__).with_suffix(".json")
 THREADS, ROUNDS = 2, 7
-MATRIX = 8192  # 256 MiB in float32: far more than a cache holds
+VECTOR = 2**25  # two of them are 256 MiB in float32: far more than a cache holds
 PRODUCT = 2048
 PROMPTS = [1, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 BATCHES, CONTEXTS = [1, 2, 4, 8, 16, 32], [128, 1024]
@@ -85,9 +86,8 @@ def products(model: Llama, batch: int) -> Callable[[], object]:
 
 def works(model: Llama) -> dict[tuple, Callable[[], object]]:
     """What is timed, by kind, batch and length."""
-    matrix, vector = torch.rand(MATRIX, MATRIX), torch.rand(1, MATRIX)
-    one, other = torch.rand(2, PRODUCT, PRODUCT)
-    found = {("read",): lambda: F.linear(vector, matrix), ("multiply",): lambda: one @ other}
+    vectors, matrices = torch.rand(2, VECTOR), torch.rand(2, PRODUCT, PRODUCT)
+    found = {("read",): lambda: torch.dot(*vectors), ("multiply",): lambda: torch.mm(*matrices)}
     for length in PROMPTS:
         found["prefill", 1, length] = Passes(model, 1, 0, length, grouped_query_attention)
         found["fused", 1, length] = Passes(model, 1, 0, length, fused)
@@ -99,17 +99,17 @@ def works(model: Llama) -> dict[tuple, Callable[[], object]]:
     return found
 
 
-def measure(works: dict[tuple, Callable[[], object]]) -> dict[tuple, float]:
-    """Seconds of each, the median of the rounds."""
+def measure(works: dict[tuple, Callable[[], object]]) -> dict[tuple, tuple[float, float]]:
+    """Seconds of each, and of how much processor time: the medians of the rounds."""
     times = {name: [] for name in works}
     for number in range(ROUNDS):
         for name, work in works.items():
             work()  # what it needs is then in place
-            started = time.perf_counter()
+            started, worked = time.perf_counter(), time.process_time()
             work()
-            times[name].append(time.perf_counter() - started)
+            times[name].append((time.perf_counter() - started, time.process_time() - worked))
         print(f"round {number + 1} of {ROUNDS}", flush=True)
-    return {name: median(taken) for name, taken in times.items()}
+    return {name: tuple(map(median, zip(*taken, strict=True))) for name, taken in times.items()}
 
 
 def machine() -> str:
@@ -128,23 +128,38 @@ def main() -> int:
     except ModelNotAvailable as error:
         print(error, file=sys.stderr)
         return 1
-    seconds = measure(works(model))
+    taken = measure(works(model))
     found = {
         "machine": machine(),
         "torch": torch.__version__.partition("+")[0],
-        "bandwidth": round(4 * MATRIX**2 / seconds[("read",)], -7),
-        "flops_per_second": round(2 * PRODUCT**3 / seconds[("multiply",)], -8),
+        "bandwidth": round(8 * VECTOR / taken[("read",)][0], -7),
+        "flops_per_second": round(2 * PRODUCT**3 / taken[("multiply",)][0], -8),
     }
     for kind in ("decode", "matrices", "prefill", "fused"):
         found[kind] = [
-            {"batch": name[1], "length": name[2], "seconds": round(value, 5)}
-            for name, value in seconds.items()
+            {
+                "batch": name[1],
+                "length": name[2],
+                "seconds": round(seconds, 5),
+                "busy": round(processor / seconds, 1),
+            }
+            for name, (seconds, processor) in taken.items()
             if name[0] == kind
         ]
-    FILE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    FILE.write_text(_one_row_a_line(found), encoding="utf-8")
     for name, value in found.items():
         print(f"{name}: {value}")
     return 0
+
+
+def _one_row_a_line(found: dict) -> str:
+    lines = []
+    for name, value in found.items():
+        text = json.dumps(value)
+        if isinstance(value, list):
+            text = "[\n" + ",\n".join(f"  {json.dumps(row)}" for row in value) + "\n ]"
+        lines.append(f' "{name}": {text}')
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 if __name__ == "__main__":
