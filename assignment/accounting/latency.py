@@ -48,7 +48,8 @@ def decode_cost(
             latent                2·(C + R), and 2·C: absorbed, so that no key or value is built
 
     bytes_read, over all sequences:
-      - every weight once, however large the batch, the embedding's included;
+      - every weight once, however large the batch; by convention the embedding's too, although a
+        step looks up a few rows of it;
       - in each layer the keys and values, or latents and rope keys, of the tokens that at least one
         new token sees: once for each sequence, not for each new token. Through a window, five new
         tokens together see four more than one does. A shared layer keeps nothing, and yet reads as

@@ -125,8 +125,7 @@ def largest_batch(
     Raises:
         ValueError: length is below 1, or what `memory_bytes` refuses.
 
-    Hint: `//` rounds down exactly; a quotient of gigabytes may be rounded before you see it. About
-    3 lines.
+    Hint: `//` rounds down and stays exact, however large the numbers. About 3 lines.
     """
     if length < 1:
         raise ValueError(f"length is {length}, expected at least 1")

@@ -3,7 +3,7 @@
 A chip can do so many FLOPs in the time in which its memory delivers one byte: 989e12 / 3.35e12 =
 295.2 on an H100. Work of a lower intensity waits for memory, work of a higher one for arithmetic
 (the roofline: Williams et al., CACM 52(4), 2009). A prompt brings many tokens to the same weights,
-and prefill is limited by compute; a decode step brings one token a sequence, and is limited by
+and a long one is limited by compute; a decode step brings one token a sequence, and waits for
 memory. Whether more sequences help, and by how much, is what you count here.
 
 The rules of counting, for every function of this file:

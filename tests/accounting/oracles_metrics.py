@@ -18,6 +18,7 @@ TRUE_LOG = [
     Event(4.0, 5, "end"),
     Event(1.5, 6, "arrival"),
     Event(2.5, 6, "token"),
+    Event(5.0, 8, "arrival"),
 ]
 FAULTS = {  # added to that log, each makes one that cannot be true
     "unknown_kind": Event(2.5, 5, "tokens"),
@@ -31,6 +32,7 @@ FAULTS = {  # added to that log, each makes one that cannot be true
     "token_before_the_arrival": Event(0.75, 5, "token"),
     "token_before_the_arrival_of_an_open_request": Event(1.25, 6, "token"),
     "end_before_the_arrival": Event(1.25, 6, "end"),
+    "end_before_the_arrival_of_a_waiting_request": Event(4.5, 8, "end"),
     "end_before_a_token": Event(2.25, 6, "end"),
     "token_after_the_end": Event(4.25, 5, "token"),
     "time_is_nan": Event(math.nan, 5, "token"),

@@ -75,7 +75,11 @@ class TestTimelines:
 @pytest.mark.group("timelines")
 class TestLogsThatCannotBeTrue:
     def test_the_log_without_the_fault(self):
-        expected = {5: Timeline(1.0, (2.0, 3.0), True), 6: Timeline(1.5, (2.5,), False)}
+        expected = {
+            5: Timeline(1.0, (2.0, 3.0), True),
+            6: Timeline(1.5, (2.5,), False),
+            8: Timeline(5.0),
+        }
         assert_timelines(timelines(oracles.TRUE_LOG), expected)
 
     @pytest.mark.parametrize("fault", oracles.FAULTS)
