@@ -54,7 +54,7 @@ watch: ## show the next problem, run its tests at every save, give hints (UNIT= 
 	    $(if $(PROBLEM),--problem "$(PROBLEM)")
 
 .PHONY: test
-test: ## run the tests in one process (ARGS="tests/attention -k kv_cache --pdb")
+test: ## run the tests in one process (ARGS="tests/attention/test_kv_cache.py --pdb")
 	@$(call need)
 	@$(PY) -m pytest $(ARGS)
 
@@ -80,8 +80,8 @@ notebooks: ## execute every notebook
 	@$(call need,notebooks)
 	@$(PY) notebooks/execute.py $(ARGS)
 
-.PHONY: smollm2-speed
-smollm2-speed: ## time SmolLM2 on this machine, for notebooks/accounting.ipynb (two minutes, nothing else running)
+.PHONY: speed
+speed: ## time SmolLM2 on this machine, for notebooks/accounting.ipynb (two minutes, nothing else running)
 	@$(call need,real)
 	@$(PY) notebooks/smollm2_speed.py
 
@@ -142,7 +142,7 @@ heads: ## train models with equal KV bytes, for a notebook (half an hour; can be
 	@$(PY) -m tests.staff.heads
 
 .PHONY: release
-release: ## build the student bundle, without answers
+release: ## build the student bundle, without solutions
 	@$(call full,tests/staff)
 	@$(call need)
 	@$(PY) -m tests.staff.authoring.release

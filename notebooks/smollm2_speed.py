@@ -1,4 +1,4 @@
-"""Time SmolLM2-135M on this machine: `make smollm2-speed` writes smollm2_speed.json.
+"""Time SmolLM2-135M on this machine: `make speed` writes smollm2_speed.json.
 
 accounting.ipynb draws the file: what was measured, beside what `accounting.latency` predicts for a
 chip with this machine's bandwidth and FLOP rate. Those two are measured in the same run: a machine

@@ -51,7 +51,7 @@ def models():
 def test_a_model_is_what_its_recipe_and_its_card_say(name, models, tokenizer):
     figures, model = FIGURES[name], models[name]
     settings = asdict(recipe.RECIPES[name])
-    assert figures["config"] == settings.pop("config") == asdict(model.config)
+    assert LlamaConfig(**figures["config"]) == LlamaConfig(**settings.pop("config")) == model.config
     assert figures["recipe"] == settings, "the recipe changed: run `make weights`"
     assert settings["steps"] * settings["stories_per_step"] <= figures["training_stories"]
     assert model.config.vocab_size == tokenizer.vocab_size
