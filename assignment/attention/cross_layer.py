@@ -70,18 +70,17 @@ class SharedAttention(nn.Module):
     ) -> Float[Tensor, "B T D"]:
         """Attend from each of the T new tokens to the keys and values of the cache's owner.
 
-        The owner came first: the cache holds the new tokens already, and nothing is appended. So
-        row b's num_tokens[b] new tokens (default: T) are the last of its cache.lengths[b], and
-        token t stands at position cache.lengths[b] − num_tokens[b] + t. The keys are rotated. The
-        given `key_positions(cache)` says where the token of each slot stands (−1: no token, any
-        finite number). A query sees
+        The owner came first: row b's real new tokens, num_tokens[b] of its T columns from the left
+        (default: all), are the last num_tokens[b] of its cache.lengths[b]. Nothing is appended. The
+        cached keys are rotated, each by its position; the queries are not yet. The given
+        `key_positions(cache)` says where the token of each slot stands (−1: no token, any finite
+        number).
 
-            0 ≤ key ≤ query   and, with a window,   query − key < window
+        A token sees itself and those before it in its row; with a window only the last `window` of
+        these, itself included. Scores may have any size. Query head n reads KV head n // (N / K).
+        The output of columns behind the real tokens may be anything finite.
 
-        The output of tokens from num_tokens[b] on may be anything finite. Query head n reads KV
-        head n // (N / K).
-
-        Hint: `F.scaled_dot_product_attention` takes a mask and `enable_gqa=True`; for a query that
-        sees nothing, as padding may, some of its versions give NaN. About 15 lines.
+        Hint: `F.scaled_dot_product_attention` can do most of it, but for a query that sees nothing,
+        as padding may, some of its versions give NaN. About 15 lines.
         """
         raise NotImplementedError

@@ -76,9 +76,7 @@ class RollingCache:
     window + max_rollback slots, allocated once; a new token takes the slot of the oldest one (say,
     position mod the size of the ring), but the first `num_sinks` tokens stay for good. Tokens stand
     in the slots in any order: `key_positions` says which is where. The rules of `KVCache` hold, but
-    there is no capacity: a row may go on for ever.
-
-    Size of a good answer: about 45 lines in all.
+    there is no capacity: a row may go on for ever. About 45 lines in all.
     """
 
     def __init__(
@@ -147,14 +145,16 @@ class RollingCache:
     def truncate(self, lengths: Int[Tensor, "B"]) -> None:
         """Keep the first lengths[b] tokens of each row and forget the rest. No key moves.
 
-        Going back brings older tokens into the window again, so the last `window` of the tokens
-        that remain must not have been overwritten. That is so if a row has never held more than
-        num_sinks + window + max_rollback tokens, or goes back by at most max_rollback from the most
-        that it has held. Going back to 0, an empty row, always works.
+        Going back brings older tokens into the window again, which may be overwritten. With `most`
+        the most tokens that row b has held since it last held num_sinks or fewer, it is refused if
+
+            num_sinks < lengths[b] < most − max_rollback   and   most > the row's slots
+
+        and only then, whatever your cache still holds: the layers of a model must refuse alike.
 
         Raises:
-            ValueError: they have been overwritten, a row holds fewer tokens than it should keep, or
-                a length is negative. Nothing has changed then, in any row.
+            ValueError: as above, a row holds fewer tokens than it should keep, or a length is
+                negative. Nothing has changed then, in any row.
         """
         raise NotImplementedError
 

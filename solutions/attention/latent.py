@@ -53,7 +53,7 @@ def materialised_attention(
         In the dtype of q_nope, which is that of all arguments; none of them is changed. A query
         that sees no key gets zeros. Gradients reach all arguments but the positions.
 
-    All is computed in float32 at least. About 20 lines, half of which both forms can use.
+    In float32 at least, for scores of any size. About 20 lines, half of which both forms can use.
     """
     # BEGIN SOLUTION
     dtype = q_nope.dtype

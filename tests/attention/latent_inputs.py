@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tests.attention import oracles_latent as oracles
 from tests.grading.closeness import assert_equal
+from tests.grading.refusal import assert_value_error
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,17 @@ def fed_in_steps(feed: Callable, truncate: Callable, inputs: Tensor, steps: list
 class CachePair:
     """A cache under test and the oracle beside it: both get every call, `check` compares them."""
 
-    def __init__(self, draw, cache, rows: int, latent_dim: int, rope_dim: int, dtype: torch.dtype):
-        self.draw, self.cache, self.dtype = draw, cache, dtype
+    def __init__(
+        self,
+        draw,
+        cache,
+        rows: int,
+        capacity: int,
+        latent_dim: int,
+        rope_dim: int,
+        dtype: torch.dtype,
+    ):
+        self.draw, self.cache, self.capacity, self.dtype = draw, cache, capacity, dtype
         self.shapes = [(rows, latent_dim), (rows, rope_dim)]
         self.oracle = oracles.Cache(rows, latent_dim, rope_dim, dtype)
 
@@ -112,11 +122,24 @@ class CachePair:
         assert_holds(latent, self.oracle.latent, "latent")
         assert_holds(k_rope, self.oracle.k_rope, "k_rope")
 
-    def check_refused(self, *arguments: Tensor) -> None:
-        """append(*arguments) raises ValueError, and the cache is as it was before."""
-        with pytest.raises(ValueError):
-            self.cache.append(*arguments)
+    def check_append_refused(
+        self, latent: Tensor, k_rope: Tensor, num_tokens: Tensor | None = None
+    ) -> None:
+        """append(…) raises ValueError, and the cache is as it was before."""
+        counts = "None" if num_tokens is None else num_tokens.tolist()
+        columns = f"{latent.shape[1]} columns, num_tokens {counts},"
+        what = f"append of {columns} to rows that hold {self._held()}"
+        assert_value_error(what, self.cache.append, latent, k_rope, num_tokens)
         self.check()
+
+    def check_truncate_refused(self, lengths: list[int]) -> None:
+        """truncate(lengths) raises ValueError, and the cache is as it was before."""
+        what = f"truncate({lengths}) of rows that hold {self._held()}"
+        assert_value_error(what, self.cache.truncate, torch.tensor(lengths))
+        self.check()
+
+    def _held(self) -> str:
+        return f"{self.oracle.lengths.tolist()} of {self.capacity}"
 
 
 def assert_holds(got: Tensor, rows: list[Tensor], what: str) -> None:

@@ -125,12 +125,15 @@ class Rolling:
     must be true as well, but it may show as much as it likes, in any order.
     """
 
-    def __init__(self, cache, draw, shape: tuple[int, int, int], dtype, window, num_sinks):
+    def __init__(
+        self, cache, draw, shape: tuple[int, int, int], dtype, window, num_sinks=0, max_rollback=0
+    ):
         self.cache, self.draw, self.shape, self.dtype = cache, draw, shape, dtype
-        self.window, self.num_sinks = window, num_sinks
+        self.window, self.num_sinks, self.max_rollback = window, num_sinks, max_rollback
         batch_size, num_kv_heads, head_dim = shape
         self.given = oracles.CacheOracle(batch_size, num_kv_heads, head_dim, dtype)
         self.old_lengths = self.given.lengths  # before the last append
+        self.most = self.given.lengths  # held since a row was last down to its sinks
 
     def new(self, num_columns: int) -> list[Tensor]:
         batch_size, num_kv_heads, head_dim = self.shape
@@ -146,11 +149,22 @@ class Rolling:
     def remember(self, k: Tensor, v: Tensor, counts: Tensor | None = None) -> None:
         self.old_lengths = self.given.lengths
         self.given.append(k, v, counts)
+        self.most = torch.maximum(self.most, self.given.lengths)
 
     def truncate(self, lengths: list[int]) -> None:
         self.cache.truncate(torch.tensor(lengths))
         self.given.truncate(torch.tensor(lengths))
-        self.old_lengths = self.given.lengths
+        self.old_lengths = held = self.given.lengths
+        self.most = torch.where(held <= self.num_sinks, held, self.most)
+
+    def truncation(self, lengths: list[int]) -> str:
+        """A call of `truncate` in words, for a failure."""
+        sizes = (
+            f"window {self.window}, num_sinks {self.num_sinks}, max_rollback {self.max_rollback}"
+        )
+        held, most = self.given.lengths.tolist(), self.most.tolist()
+        once = "" if held == most else f" and held up to {most}"
+        return f"truncate({lengths}) of rows that hold {held}{once}, {sizes}"
 
     def check(self) -> int:
         """The number of slots that the cache shows, if all is as it should be."""

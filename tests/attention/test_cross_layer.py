@@ -11,6 +11,7 @@ from tests.attention import oracles_window as oracles
 from tests.attention.oracles import CacheOracle, padded
 from tests.grading.boundary import watch
 from tests.grading.closeness import assert_close, assert_equal
+from tests.grading.refusal import assert_value_error
 from tests.grading.shapes import HEAD_RATIOS
 
 D_MODEL, HEAD_DIM, THETA = 28, 6, 700.0
@@ -60,8 +61,8 @@ class TestOwners:
 
     def test_share_below_one(self):
         for share in (0, -2):
-            with pytest.raises(ValueError):
-                kv_owners([None, None], share)
+            what = f"kv_owners([None, None], {share})"
+            assert_value_error(what, kv_owners, [None, None], share)
 
     def test_arguments_are_not_changed(self):
         _, changed = watch(kv_owners, [8, 8, None], 2)
@@ -88,17 +89,17 @@ class Owner:
             **reading,
         )
 
-    def append(self, num_columns, num_tokens=None):
+    def append(self, num_columns, num_tokens=None, k=None):
         shape = (*self.shape, num_columns, HEAD_DIM)
-        k, v = (self.draw.normal(*shape, dtype=self.dtype) for _ in "kv")
-        self.given.append(k, v, num_tokens)
+        drawn, v = (self.draw.normal(*shape, dtype=self.dtype) for _ in "kv")
+        self.given.append(drawn if k is None else k, v, num_tokens)
 
     def _keys_values(self):
         return tuple(padded(rows).to(self.dtype) for rows in (self.given.keys, self.given.values))
 
 
 def draw_layer(draw, heads, kv_heads, window=None):
-    """A layer, and the weights that it was given."""
+    """A layer, and the weights that it was given; without gradients, as decoding runs."""
     layer = SharedAttention(D_MODEL, heads, kv_heads, HEAD_DIM, window, THETA)
     width = heads * HEAD_DIM
     weights = {
@@ -106,6 +107,7 @@ def draw_layer(draw, heads, kv_heads, window=None):
         "o_proj.weight": draw.normal(D_MODEL, width, scale=width**-0.5),
     }
     layer.load_state_dict(weights)
+    layer.requires_grad_(False)
     return layer, weights
 
 
@@ -145,6 +147,28 @@ def assert_rows(rows, x, weights, owner, window=None, first=0):
     for got, inputs, keys, values in given:
         inputs = inputs[: len(got)]
         assert_layer(got, inputs, weights, keys, values, window, first)
+
+
+def assert_far_below_zero(draw, size, window=None):
+    """One new token whose visible scores are equal and below −size, and the hidden ones are not: a
+    large negative number in place of −∞ is not low enough."""
+    layer, weights = draw_layer(draw, 6, 2, window)
+    slowest, factor = HEAD_DIM // 2 - 1, 2 * size**0.5
+    weights["q_proj.weight"] = torch.zeros(6 * HEAD_DIM, D_MODEL)
+    weights["q_proj.weight"][slowest::HEAD_DIM, 0] = 1.0  # hardly turned by its position
+    layer.load_state_dict(weights)
+    ends, x = (9, 6), draw.normal(2, 9, D_MODEL)
+    x[:, :, 0] = factor
+    k = torch.zeros(2, 2, 9, HEAD_DIM)
+    for row, end in enumerate(ends):
+        k[row, :, end - (window or end) : end, slowest] = -factor
+    owner = Owner(draw, 2, 2)
+    owner.append(9, torch.tensor(ends), k)
+    out = layer(torch.stack([x[row, end - 1 : end] for row, end in enumerate(ends)]), owner.cache)
+    for row, end in enumerate(ends):
+        whole = torch.cat([torch.zeros(end - 1, D_MODEL), out[row]])
+        tensors = owner.given.keys[row], owner.given.values[row]
+        assert_layer(whole, x[row, :end], weights, *tensors, window, first=end - 1)
 
 
 RAGGED = [[5, 2, 3], [1, 1, 1], [0, 4, 1], [1, 0, 1], [3, 2, 4], [1, 1, 1]]
@@ -214,6 +238,10 @@ class TestLayer:
             assert_equal(cache.lengths, torch.tensor([end, end]), axes="row", what="lengths")
         assert_rows(torch.cat(parts, dim=1), x, weights, owner)
 
+    @pytest.mark.parametrize("size", [2**20, 2**40])
+    def test_scores_of_any_size(self, draw, size):
+        assert_far_below_zero(draw, size)
+
     def test_arguments_are_not_changed(self, draw):
         layer, _ = draw_layer(draw, 6, 2)
         owner, x = Owner(draw, 2, 2), draw.normal(2, 3, D_MODEL)
@@ -241,6 +269,10 @@ class TestWindow:
             owner, x = Owner(draw, 2, kv_heads), draw.normal(2, 9, D_MODEL)
             owner.append(9)
             assert_rows(layer(x, owner.cache), x, weights, owner, window=4)
+
+    @pytest.mark.parametrize("size", [2**20, 2**40])
+    def test_scores_of_any_size(self, draw, size):
+        assert_far_below_zero(draw, size, window=4)
 
     @pytest.mark.parametrize("window", [1, 4, None])
     def test_slots_in_any_order(self, draw, window):

@@ -16,6 +16,7 @@ from submission.provided.models import DelegatingCache, GrowingCache
 from tests.attention import oracles
 from tests.grading.boundary import observe, watch
 from tests.grading.closeness import assert_close, assert_equal
+from tests.grading.refusal import assert_value_error
 from tests.grading.shapes import HEAD_RATIOS
 
 AXES = "batch heads seq head_dim"
@@ -76,8 +77,9 @@ class TestHeads:
 
     def test_heads_that_do_not_divide(self, draw):
         for heads, kv_heads in [(4, 3), (2, 4), (10, 4)]:
-            with pytest.raises(ValueError):
-                grouped_query_attention(*draw_qkv(draw, heads, kv_heads, num_new=2, num_keys=2))
+            what = f"{heads} query heads on {kv_heads} KV heads"
+            qkv = draw_qkv(draw, heads, kv_heads, num_new=2, num_keys=2)
+            assert_value_error(what, grouped_query_attention, *qkv)
 
 
 @pytest.mark.group("mask")
@@ -262,7 +264,7 @@ def delegating_cache(batch_size, kv_heads):
 
 
 def draw_layer(draw, heads, kv_heads):
-    """A layer, and the weights that it was given."""
+    """A layer, and the weights that it was given; without gradients, as decoding runs."""
     layer = GroupedQueryAttention(D_MODEL, heads, kv_heads, HEAD_DIM, THETA)
     sizes = {"q": heads, "k": kv_heads, "v": kv_heads}
     weights = {
@@ -272,6 +274,7 @@ def draw_layer(draw, heads, kv_heads):
     scale = (heads * HEAD_DIM) ** -0.5
     weights["o_proj.weight"] = draw.normal(D_MODEL, heads * HEAD_DIM, scale=scale)
     layer.load_state_dict(weights)
+    layer.requires_grad_(False)
     return layer, weights
 
 
@@ -311,8 +314,8 @@ class TestPooling:
 
     def test_heads_that_do_not_divide(self, draw):
         for rows, old, new in [(12, 6, 4), (12, 2, 4), (13, 6, 2)]:
-            with pytest.raises(ValueError):
-                pool_kv_heads(draw.normal(rows, 3), old, new)
+            what = f"pool_kv_heads of {rows} rows from {old} heads to {new}"
+            assert_value_error(what, pool_kv_heads, draw.normal(rows, 3), old, new)
 
 
 @pytest.mark.cost("bytes")

@@ -9,6 +9,7 @@ from submission.attention.kv_cache import KVCache
 from tests.attention.oracles import CacheOracle
 from tests.grading.boundary import call_then_spoil, observe, read_then_spoil, watch
 from tests.grading.closeness import assert_equal
+from tests.grading.refusal import assert_value_error
 from tests.grading.shapes import around
 
 CAPACITY, HEADS, HEAD_DIM = 11, 3, 5
@@ -245,10 +246,14 @@ class TestCapacity:
         assert Pair(draw, capacity=7).cache.capacity == 7
 
 
-def assert_refused(pair: Pair, *arguments) -> None:
-    """append(*arguments) raises ValueError, and the cache is as it was before."""
-    with pytest.raises(ValueError):
-        pair.cache.append(*arguments)
+def assert_refused(pair: Pair, k, v, num_tokens=None) -> None:
+    """append(k, v, num_tokens) raises ValueError, and the cache is as it was before."""
+    counts = "None" if num_tokens is None else num_tokens.tolist()
+    what = (
+        f"append of {k.shape[2]} columns, num_tokens {counts}, to rows that hold "
+        f"{pair.oracle.lengths.tolist()} of {CAPACITY}"
+    )
+    assert_value_error(what, pair.cache.append, k, v, num_tokens)
     pair.check()
 
 
@@ -277,8 +282,8 @@ class TestRollback:
         pair = Pair(draw)
         pair.append(5, [3, 5, 2])
         for lengths in ([4, 5, 1], [1, 6, 2], [2, 1, -1], [3, 3, 3]):
-            with pytest.raises(ValueError):
-                pair.cache.truncate(torch.tensor(lengths))
+            what = f"truncate({lengths}) of rows that hold [3, 5, 2]"
+            assert_value_error(what, pair.cache.truncate, torch.tensor(lengths))
             pair.check()
 
     def test_the_callers_lengths_stay_the_callers(self, draw):

@@ -17,6 +17,7 @@ from tests.attention import oracles_window as oracles
 from tests.attention.oracles import CacheOracle
 from tests.grading.boundary import call_then_spoil, observe, read_then_spoil, watch
 from tests.grading.closeness import assert_close, assert_equal
+from tests.grading.refusal import assert_value_error
 from tests.grading.shapes import HEAD_RATIOS, around
 
 AXES = "batch heads seq head_dim"
@@ -163,6 +164,20 @@ class TestAttention:
         lengths = [300, 300]
         attend_and_check(q, k, v, last(lengths, 3), last(lengths, 300), 5)
 
+    @pytest.mark.parametrize("size", [2**20, 2**40])
+    def test_scores_of_any_size(self, draw, size):
+        """All scores that count are −size, exactly, and those that do not are 0: a large negative
+        number in place of −∞ is not low enough."""
+        q, k, v = draw_qkv(draw, 6, 2, num_new=3, num_keys=12, head_dim=16)
+        lengths = [30, 12]
+        queries, keys = last(lengths, 3), draw_slots(draw, lengths, 12)
+        factor = 2 * size**0.5  # 1 / √16 takes the 4 away
+        q, k = torch.zeros_like(q), torch.zeros_like(k)
+        q[..., 0] = factor
+        seen = oracles.visible(queries, keys, 4).any(dim=1)
+        k[..., 0] = -factor * seen[:, None]
+        attend_and_check(q, k, v, queries, keys, 4)
+
     def test_bfloat16_scores_stay_apart(self, draw):
         q, k, v = self._at_level(draw, 200.0, num_keys=13, dtype=torch.bfloat16)
         attend_and_check(q, k, v, last([13, 13], 3), last([13, 13], 13), 9)
@@ -192,8 +207,7 @@ KV_HEADS, HEAD_DIM = 3, 6
 
 def rolling(draw, window, *, rows=3, dtype=torch.float32, **options):
     cache = RollingCache(rows, window, KV_HEADS, HEAD_DIM, dtype, **options)
-    sinks = options.get("num_sinks", 0)
-    return oracles.Rolling(cache, draw, (rows, KV_HEADS, HEAD_DIM), dtype, window, sinks)
+    return oracles.Rolling(cache, draw, (rows, KV_HEADS, HEAD_DIM), dtype, window, **options)
 
 
 @pytest.mark.group("cache")
@@ -325,8 +339,8 @@ class TestCache:
         ring = rolling(draw, window=4)
         ring.append(6)
         for num_tokens in ([3, 0, -1], [4, 1, 2], [0, 1, 4]):
-            with pytest.raises(ValueError):
-                ring.cache.append(*ring.new(3), torch.tensor(num_tokens))
+            what = f"append of 3 columns, num_tokens {num_tokens}"
+            assert_value_error(what, ring.cache.append, *ring.new(3), torch.tensor(num_tokens))
             ring.check()
         ring.append(1)
         ring.check()
@@ -390,6 +404,35 @@ class TestRollback:
         ring.append(2)
         ring.check()
 
+    @pytest.mark.parametrize("most", [9, 10, 14])
+    def test_refused_by_the_rule_and_not_by_what_is_left(self, draw, most):
+        """9 slots. Layers of one model must refuse alike, however the tokens came in."""
+        for chunks in ([most], [most - 1, 1], [most - 6, 6]):
+            for kept in range(most + 1):
+                ring = rolling(draw, window=4, rows=2, num_sinks=2, max_rollback=3)
+                for num_columns in chunks:
+                    ring.append(num_columns)
+                if most <= 9 or kept <= 2 or kept >= most - 3:
+                    ring.truncate([most, kept])
+                    ring.check()
+                    ring.append(2)
+                    ring.check()
+                else:
+                    assert_refused(ring, [most, kept])
+
+    def test_a_row_that_was_down_to_its_sinks_starts_anew(self, draw):
+        for kept in ([0, 20, 2], [1, 18, 0]):
+            ring = rolling(draw, window=4, num_sinks=2, max_rollback=3)
+            ring.append(20)
+            ring.truncate(kept)
+            ring.append(5)
+            back = [int(n) - 4 for n in ring.given.lengths]
+            assert_refused(ring, back)  # row 1 is full, and goes back by 3 at most
+            ring.truncate([back[0], back[1] + 1, back[2]])
+            ring.check()
+            ring.append(4)
+            ring.check()
+
     def test_anywhere_while_nothing_is_overwritten(self, draw):
         for kept in ([0, 5, 2], [1, 0, 4], [3, 3, 0]):
             ring = rolling(draw, window=4, num_sinks=2)
@@ -434,8 +477,7 @@ class TestRollback:
 
 def assert_refused(ring, lengths):
     """truncate(lengths) raises ValueError, and the cache goes on as if it had not been called."""
-    with pytest.raises(ValueError):
-        ring.cache.truncate(torch.tensor(lengths))
+    assert_value_error(ring.truncation(lengths), ring.cache.truncate, torch.tensor(lengths))
     ring.check()
 
 
@@ -443,7 +485,7 @@ D_MODEL, THETA = 28, 700.0
 
 
 def draw_layer(draw, heads, kv_heads, window, num_sinks=0):
-    """A layer, and the weights that it was given."""
+    """A layer, and the weights that it was given; without gradients, as decoding runs."""
     layer = SlidingWindowAttention(D_MODEL, heads, kv_heads, HEAD_DIM, window, THETA, num_sinks)
     sizes = {"q": heads, "k": kv_heads, "v": kv_heads}
     weights = {
@@ -453,6 +495,7 @@ def draw_layer(draw, heads, kv_heads, window, num_sinks=0):
     scale = (heads * HEAD_DIM) ** -0.5
     weights["o_proj.weight"] = draw.normal(D_MODEL, heads * HEAD_DIM, scale=scale)
     layer.load_state_dict(weights)
+    layer.requires_grad_(False)
     return layer, weights
 
 

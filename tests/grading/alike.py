@@ -22,6 +22,8 @@ def alike(score: ProblemScore) -> list[list[Failure]]:
         finding = failure.finding or Finding()
         place = finding.place and (finding.place.file, finding.place.line)
         part = part_of.get(failure.tests[0]) if finding.where else None
-        key = (NUMBER.sub("0", failure.message[:COMPARED]), place, part)
+        message = failure.message[:COMPARED]
+        message = message if failure.unwritten else NUMBER.sub("0", message)  # q1 is not q2
+        key = (message, place, part)
         found.setdefault(key, []).append(failure)
     return list(found.values())

@@ -75,6 +75,11 @@ class Problem:
         return self.file or f"{self.unit}/{self.module}.py"
 
     @property
+    def tests(self) -> str:
+        """Its test file: "tests/attention/test_kv_cache.py"."""
+        return f"tests/{self.unit}/test_{self.module}.py"
+
+    @property
     def gate(self) -> str | None:
         return None if self.file else next(iter(self.groups))
 

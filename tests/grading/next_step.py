@@ -19,7 +19,7 @@ def find_next_step(scores: Sequence[ProblemScore], run: Run) -> NextStep | None:
 
 def _step(score: ProblemScore, run: Run) -> NextStep:
     problem = score.problem
-    command = f".venv/bin/pytest tests/{problem.unit} -k {problem.module} {run.options}".strip()
+    command = f".venv/bin/pytest {problem.tests} {run.options}".strip()
     if run.seed is not None and score.status != "not started":
         command += f" --seed {run.seed}"
     first = _first_failure(score)

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from tests.grading.alike import alike
-from tests.grading.report import CostScore, GroupScore, ProblemScore, Report
+from tests.grading.questions import left_to_answer
+from tests.grading.report import CostScore, Failure, GroupScore, ProblemScore, Report
 from tests.grading.wording import day, multiple, one_line, plural, points
 
 WIDEST = 96  # a table wider than this is hard to read across
@@ -113,9 +114,7 @@ class _Page:
         for score in failing:
             groups = alike(score)
             same = next((s for s in groups if not s[0].unwritten), groups[0])
-            first, others = same[0], len(groups) - 1
-            count = plural(sum(len(failure.tests) for failure in same), "test")
-            count += f", then {plural(others, 'other failure')}" if others else ""
+            first, count = same[0], _count(score, same, len(groups) - 1)
             self._print(Text.assemble(f"  {score.problem.name}  ", (count, "dim")))
             message = first.message.removeprefix(f"{score.problem.name}: ")
             if message and len(first.tests) < len(score.records):
@@ -206,6 +205,14 @@ class _Page:
         if self._symbols is PLAIN:
             text = text.translate(PLAIN_TEXT)
         return text.encode(self._encoding, "replace").decode(self._encoding, "replace")
+
+
+def _count(score: ProblemScore, same: list[Failure], others: int) -> str:
+    """How much fails: the tests of the first failure, and how many other failures there are."""
+    if score.problem.file:
+        return left_to_answer(score)
+    count = plural(sum(len(failure.tests) for failure in same), "test")
+    return count + (f", then {plural(others, 'other failure')}" if others else "")
 
 
 def _can_show(encoding: str) -> bool:

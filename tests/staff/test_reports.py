@@ -67,7 +67,7 @@ def test_the_table_shows_points_groups_and_costs(course):
     assert "nothing counts until causal passes" in text
     assert "first differs at batch 1: expected 2, got 3" in text
     assert "Next  assignment/attention/cache.py" in text
-    assert "pytest tests/attention -k cache" in text
+    assert "pytest tests/attention/test_cache.py" in text
 
 
 def test_a_fresh_assignment_is_a_line_a_problem(course):

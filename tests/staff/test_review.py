@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import tomllib
+from itertools import product
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from assignment.provided.review import Section, Topic, questions
 from tests.accounting.review import sheet
 from tests.accounting.review.expected import Count, Number, Numbers, Word
 from tests.accounting.review.key import key
@@ -27,9 +29,10 @@ from tests.accounting.review.quantities import (
     shown,
     understand,
 )
-from tests.accounting.review.words import meaning
+from tests.accounting.review.words import MEANINGS, meaning
 from tests.grading.course import load_course
 from tests.grading.errors import UNANSWERED, is_unwritten
+from tests.staff.authoring.handout import headings
 from tests.staff.review_sheets import failures, right_answers, text_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +65,9 @@ READ = [
     (INTENSITY, "295.22 FLOP/B", 295.22), (INTENSITY, "295.22 FLOPs per byte", 295.22),
     (INTENSITY, "295.22 flop / byte", 295.22), (INTENSITY, "295.22", 295.22),
     (COUNT, "90 blocks", 90), (COUNT, "2.25 KV heads", 2.25), (COUNT, "+5 tokens", 5),
-    (COUNT, "0 weights", 0), (COUNT, "1,234", 1234), (COUNT, 90.0, 90),
+    (FACTOR, "Unchanged.", 1), (FACTOR, "none", 1), (FACTOR, "It does not change", 1),
+    (FACTOR, "They don't change.", 1), (COUNT, "None", 0), (COUNT, "no", 0),
+    (COUNT, "No weights", 0), (COUNT, "0 weights", 0), (COUNT, "1,234", 1234), (COUNT, 90.0, 90),
     (NUMBER, "-12", -12), (NUMBER, "−12", -12), (NUMBER, "1e-3", 0.001), (NUMBER, "5.", 5),
 ]  # fmt: skip
 
@@ -84,6 +89,9 @@ UNREADABLE = [
     (TIME, "1e99999999999", "unknown"), (COUNT, "90 apples", "a number without a unit"),
     (SIZE, "5 furlongs", "in bytes"), (NUMBER, "5 s", "without a unit"), (SHARE, "60 s", "unknown"),
     (SIZE, "1,23 B", "thousands in threes"), (RATE, "5 s/tok", "unknown"), (TIME, None, "NoneType"),
+    (TIME, "none", "number"), (SHARE, "unchanged", "number"), (COUNT, "unchanged", "number"),
+    (COUNT, "none or 1", "number"), (COUNT, "no?", "number"), (FACTOR, "none, 2", "number"),
+    (FACTOR, "unchanged or doubled", "number"), (COUNT, "0 or 1", "'or 1' is unknown"),
 ]  # fmt: skip
 
 
@@ -131,7 +139,7 @@ def test_a_word_has_other_names(said, meant):
 
 
 @pytest.mark.parametrize(
-    "said", ["both", "", 3, ["compute"], True, "x" * 300, "yes", "compute, memory"]
+    "said", ["both", "", 3, ["compute"], True, "x" * 300, "yes", "compute, memory", "compute?"]
 )
 def test_a_word_that_is_none_of_the_choices_is_told(said):
     with pytest.raises(Unreadable):
@@ -139,10 +147,25 @@ def test_a_word_that_is_none_of_the_choices_is_told(said):
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"), [(True, "yes"), (False, "no"), ("Yes", "yes"), ("n", "no")]
-)
+    ("said", "meant"),
+    [(True, "yes"), (False, "no"), ("Yes", "yes"), ("n", "no"), ("No, it does not", "no"),
+     ("No; it doesn't.", "no"), ("no – it doesn’t", "no"), ("It doesnt", "no"), ("“Yes!”", "yes"),
+     ("Yes, it does.", "yes"), ("(no)", "no")],
+)  # fmt: skip
 def test_yes_and_no(said, meant):
     assert meaning(said, ("yes", "no")) == meant
+
+
+CHOICES = [("compute", "memory"), ("yes", "no"), ("pairs", "distance"), ("weights", "activations")]
+
+
+@pytest.mark.parametrize("choices", CHOICES, ids=str)
+def test_who_says_two_has_said_nothing(choices):
+    names = [(word, *MEANINGS[word]) for word in choices]
+    for pair in [*product(*names), *product(*reversed(names))]:
+        for between in (" or ", ", ", " ", "/", " and ", "; ", ". ", " - ", "? ", ", not "):
+            with pytest.raises(Unreadable):
+                meaning(between.join(pair), choices)
 
 
 LISTS = [[4, 6, 1], [4.0, "6", 1], "4 6 1", "4, 6, 1", "[4,6,1]", "4;6; 1", "461", 461, "(4 6 1)"]
@@ -242,8 +265,10 @@ def test_a_message_tells_all_but_the_answer(name):
             answers = {**right_answers(student)[name], sub: _another(right)}
             message = str(failures(text_of(student, {name: answers}))[name])
             assert message.startswith(f"{name} {sub}: read "), message
-            assert " as " in message and "handout " in message and "\n" not in message
-            without_place = message.partition("handout ")[0].partition(": read ")[2]
+            assert " as " in message and "\n" not in message
+            told_before, _, place = message.partition(f" for student {student}; ")
+            assert place.startswith(("handout", "lecture on "))
+            without_place = told_before.partition(": read ")[2]
             for told in _every_way(right):
                 whole = rf"(?<![\d.e-]){re.escape(told)}(?!\d)"
                 assert not re.search(whole, without_place), (told, message)
@@ -253,18 +278,31 @@ def test_a_message_says_how_an_answer_was_read():
     def said(answer):
         return str(failures(text_of(ID, {"q1": {"tpot": answer}}))["q1"])
 
-    place = ", and that is not right; handout accounting, “What users and operators see”"
+    place = f", and that is not right for student {ID}; "
+    place += "handout accounting, “What users and operators see”"
     assert said("7 ms / token") == f"q1 tpot: read 7 ms / token as 0.007 s per token{place}"
     assert said(7) == f"q1 tpot: read 7 as 7 s per token{place}"
     assert said("7 miles").startswith("q1 tpot: cannot read 7 miles: unit 'miles' is unknown here")
 
 
 def test_sections_are_those_of_the_handout():
-    from assignment.provided.review import questions
-
     course = load_course(ROOT / "tests" / "course.toml")
-    known = {(problem.unit, problem.handout) for problem in course.problems.values()}
-    assert {question.section for question in questions(ID)} <= known
+    known = {Section(problem.handout, problem.unit) for problem in course.problems.values()}
+    others = (ROOT / "handout" / "given.typ").read_text(encoding="utf-8")
+    known |= {Section(title) for title in headings(others)}
+    asked = questions(ID)
+    assert {q.source for q in asked if isinstance(q.source, Section)} <= known
+    assert [q.name for q in asked if isinstance(q.source, Topic)] == ["q7", "q8", "q9", "q10"]
+
+
+def test_a_message_names_the_student_and_what_to_read():
+    wrong = {"q6": {"attention": 5}, "q8": {"most": 99}}
+    found = failures(text_of(" ZZ-9", right_answers("zz-9") | wrong))
+    said = {name: str(error).partition(" not right ")[2] for name, error in found.items()}
+    assert said == {
+        "q6": "for student zz-9; handout, “A task for memory, and requests for a server”",
+        "q8": "for student zz-9; lecture on speculative decoding",
+    }
 
 
 # ---- what is not answered

@@ -193,7 +193,9 @@ def test_printing_keeps_the_answers(tmp_path, capsys):
     file.write_text(first)
     assert main([], file) == 0 and "The questions of s1." in capsys.readouterr().out
     assert main(["s2"], file) == 0 and file.read_text() == first
-    assert "is for the student id s1" in capsys.readouterr().out
+    told = " ".join(capsys.readouterr().out.split())
+    assert 'counts as that of s1: if you are s2, change its line student = "s1" to' in told
+    assert told.endswith('student = "s2"')
 
 
 def test_an_id_is_put_into_a_sheet_without_one(tmp_path):

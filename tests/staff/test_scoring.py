@@ -237,7 +237,7 @@ def test_the_next_step_is_in_the_core_track_first(course):
     step = score(course, failing, run).next_step
     assert (step.problem, step.file) == (CACHE, "assignment/attention/cache.py")
     assert (step.look_at, step.handout) == ("wrong", 'attention, "The KV cache"')
-    assert step.command == ".venv/bin/pytest tests/attention -k cache --submission assignment"
+    assert step.command == ".venv/bin/pytest tests/attention/test_cache.py --submission assignment"
     elective = with_(perfect_run(), record("extras.pruning", "masks", "failed"))
     assert score(course, elective, run).next_step.problem == "extras.pruning"
 

@@ -26,14 +26,18 @@ def every_choice(names):
     return [set(chosen) for size in range(len(names) + 1) for chosen in combinations(names, size)]
 
 
-@pytest.fixture(scope="module")
-def course(tmp_path_factory):
+def line_course(folder):
     """The problems of the through-line, and one that is none of its."""
     lines = ['title = "A line"', "[units.attention]", 'title = "Attention"']
     for problem in [*PROBLEMS.values(), "attention.generate"]:
         lines += [f'[problems."{problem}"]', f'title = "{problem}"', 'track = "core"', "points = 1"]
         lines += ['handout = "H"', "groups = { works = 1 }"]
-    return small_course(tmp_path_factory.mktemp("line"), "\n".join(lines))
+    return small_course(folder, "\n".join(lines))
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    return line_course(tmp_path_factory.mktemp("line"))
 
 
 def report_of(course, earned, problems=None):
@@ -178,7 +182,10 @@ def test_what_is_solved_out_of_order_is_drawn_beside_the_trail(course):
     assert picture.station is None and picture.walked == 1
     assert picture.used == ("KV cache", "sliding windows")
     assert picture.here not in [station.dot for station in picture.stations]
-    assert picture.next[0] == "GQA"
+    assert (picture.next.title, picture.next.used) == (
+        "GQA",
+        ("KV cache", "GQA", "sliding windows"),
+    )
     assert picture.you.sequences == "42"
     assert picture_of(course, {"cache", "latent"}).next is None  # no other helps by itself
 
@@ -209,13 +216,17 @@ def text_of(html):
 
 def test_the_page_says_it_in_words(course):
     text = text_of(render(report_of(course, NAMES[:2])))
-    assert "You are here: KV cache, GQA." in text
+    assert "Your best design so far: KV cache, GQA." in text
     assert "With 16 sequences of 4,096 tokens, a token takes 1,793 → 9.97 ms" in text
     assert "the card gives 8.93 → 3,572 tokens a second" in text
-    assert "Next, latent attention: 7.93 ms, 12,525 tokens a second." in text
+    ahead = "your best design would be KV cache, latent attention: 7.93 ms, 12,525 tokens a second."
+    assert f"With latent attention {ahead}" in text  # it takes the place of GQA
+    out_of_order = text_of(render(report_of(course, ["latent", "window", "shared"])))
+    assert "so far: latent attention, sliding windows, shared layers." in out_of_order
+    assert f"With KV cache {ahead}" in out_of_order
     start, end = (text_of(render(report_of(course, earned))) for earned in ([], NAMES))
     assert "You are at the start: no cache." in start and "→ 1,793" not in start
-    assert "15,782 tokens a second" in end and "Next" not in end
+    assert "15,782 tokens a second" in end and "would be" not in end
 
 
 def test_a_problem_that_is_not_full_earns_nothing(course):

@@ -160,7 +160,7 @@ def test_the_hint_comes_in_two_steps_and_goes(course):
     shown = text(session)
     assert "Count first" not in shown and "handout/handout.pdf, attention, “The KV cache”" in shown
     command = " ".join(shown.replace("\\\n", " ").split())
-    assert ".venv/bin/pytest tests/attention/test_cache.py -k test_append" in command
+    assert ".venv/bin/pytest tests/attention/test_cache.py::test_append" in command
     assert "--submission x --seed 7 --pdb" in command
     session.press("h")
     assert "handout/handout.pdf" not in text(session)

@@ -1,7 +1,8 @@
 """The ten review questions, with numbers of your own: `make review STUDENT=your-id` prints them."""
 
-from .questions import Ask, Question, questions
+from .question import Ask, Question, Section, Topic
+from .questions import questions
 from .sheet import FILE, template
 from .student import normalised
 
-__all__ = ["FILE", "Ask", "Question", "normalised", "questions", "template"]
+__all__ = ["FILE", "Ask", "Question", "Section", "Topic", "normalised", "questions", "template"]

@@ -38,7 +38,8 @@ def main(arguments: list[str] | None = None, file: Path = FILE) -> int:
     console.print(Text(f"The questions of {student}. Answers go to {where}", "bold"))
     console.print(Text("Check them with  make grade PROBLEM=accounting.review", "bold"))
     if not changed and written and normalised(written) != student:
-        console.print(Text(f"but {where} is for the student id {written}: change it", "red"))
+        told = f"But {where} counts as that of {written}: if you are {student}, change its line"
+        console.print(Text(f'{told}  student = "{written}"  to  student = "{student}"', "red"))
     return 0
 
 
@@ -59,13 +60,12 @@ def _panel(question: Question) -> Panel:
     asks.add_column(style="dim", justify="right")
     for ask in question.asks:
         asks.add_row(Text(ask.key), Text(ask.text), Text(ask.unit))
-    unit, section = question.section
     body = Group(Text(question.text), Padding(asks, (1, 0, 0, 0)))
     return Panel(
         body,
         title=Text(f"{question.name}  {question.title}", "bold"),
         title_align="left",
-        subtitle=Text(f"handout {unit}, “{section}”", "dim"),
+        subtitle=Text(str(question.source), "dim"),
         subtitle_align="right",
         padding=(1, 2),
     )

@@ -1,9 +1,10 @@
 """Questions 1 to 6: what a log, a chip, attention and its cache come to."""
 
 from .numbers import Bounds, Heads, KVBytes, Recall, Streams, Windows
-from .question import Ask, Question
+from .question import Ask, Question, Section
 
-INTENSITY = ("accounting", "Arithmetic intensity")
+INTENSITY = Section("Arithmetic intensity", "accounting")
+RECALL = Section("A task for memory, and requests for a server")
 
 
 def about_streams(name: str, n: Streams) -> Question:
@@ -25,8 +26,8 @@ def about_streams(name: str, n: Streams) -> Question:
             "last token", "tokens/s",
         ),
     )  # fmt: skip
-    section = ("accounting", "What users and operators see")
-    return Question(name, "One log", text, asks, section)
+    source = Section("What users and operators see", "accounting")
+    return Question(name, "One log", text, asks, source)
 
 
 def bounded(name: str, n: Bounds) -> Question:
@@ -89,7 +90,8 @@ def about_bytes(name: str, n: KVBytes) -> Question:
             "KV heads",
         ),
     )  # fmt: skip
-    return Question(name, "Bytes of one token", text, asks, ("accounting", "What must fit"))
+    source = Section("What must fit", "accounting")
+    return Question(name, "Bytes of one token", text, asks, source)
 
 
 def about_windows(name: str, n: Windows) -> Question:
@@ -111,7 +113,8 @@ def about_windows(name: str, n: Windows) -> Question:
             "yes or no",
         ),
     )  # fmt: skip
-    return Question(name, "Windows and shared layers", text, asks, ("attention", "Sliding windows"))
+    source = Section("Sliding windows", "attention")
+    return Question(name, "Windows and shared layers", text, asks, source)
 
 
 def about_recall(name: str, n: Recall) -> Question:
@@ -135,7 +138,7 @@ def about_recall(name: str, n: Recall) -> Question:
         Ask("attention", "KV bytes of the first model", "bytes"),
         Ask("hybrid", "KV bytes of the second model", "bytes"),
     )  # fmt: skip
-    return Question(name, "What a state holds", text, asks, ("accounting", "Ten questions"))
+    return Question(name, "What a state holds", text, asks, RECALL)
 
 
 def _kv_heads(number: int) -> str:

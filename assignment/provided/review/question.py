@@ -1,4 +1,4 @@
-"""What a question is: a text, and what it asks for."""
+"""What a question is: a text, what it asks for, and where that is explained."""
 
 from dataclasses import dataclass
 
@@ -13,11 +13,32 @@ class Ask:
 
 
 @dataclass(frozen=True)
+class Section:
+    """A section of the handout. unit: whose chapter it is in, "" for one that belongs to none."""
+
+    title: str
+    unit: str = ""
+
+    def __str__(self) -> str:
+        return f"handout{self.unit and ' '}{self.unit}, “{self.title}”"
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic of the lecture that the handout has no section on."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"lecture on {self.name}"
+
+
+@dataclass(frozen=True)
 class Question:
-    """section: the handout's unit and section to read."""
+    """source: what to read."""
 
     name: str  # "q1"
     title: str
     text: str
     asks: tuple[Ask, ...]
-    section: tuple[str, str]
+    source: Section | Topic

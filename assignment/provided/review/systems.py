@@ -1,9 +1,8 @@
 """Questions 7 to 10: rounding, drafts, blocks and batches."""
 
 from .numbers import Blocks, Drafting, Rounding, Rows
-from .question import Ask, Question
+from .question import Ask, Question, Topic
 
-SECTION = ("accounting", "Ten questions")
 PROBABILITIES = "a list of three"
 CODES = "a list of 8 whole numbers"
 
@@ -31,7 +30,7 @@ def about_rounding(name: str, n: Rounding) -> Question:
         Ask("awq", "AWQ's error of that channel, as a share of the one before", "a share or %"),
         Ask("kept", "how many weights AWQ keeps in 16 bits", "weights, exact"),
     )
-    return Question(name, "Eight bits and an outlier", text, asks, SECTION)
+    return Question(name, "Eight bits and an outlier", text, asks, Topic("quantisation"))
 
 
 def about_drafts(name: str, n: Drafting) -> Question:
@@ -40,7 +39,8 @@ def about_drafts(name: str, n: Drafting) -> Question:
         f"{_three(n.draft)} in the draft model and {_three(n.target)} in the target model. The "
         "draft model has drawn A. Besides: with another pair of models each draft token is "
         f"accepted with probability {n.acceptance:g}, independently; {n.num_draft} are drafted in "
-        f"a round, and drafting one costs {n.cost:g} of a target pass."
+        f"a round. Drafting one costs {n.cost:g} of a target pass; the pass that verifies them all "
+        "costs as much as one target pass."
     )
     asks = (
         Ask("accept", "probability that this A is accepted", "a share or %"),
@@ -48,12 +48,15 @@ def about_drafts(name: str, n: Drafting) -> Question:
         Ask(
             "acceptance", "probability that a token drawn by the draft is accepted", "a share or %"
         ),
-        Ask("output", "probabilities of A, B, C of what comes out in the end", PROBABILITIES),
+        Ask(
+            "output", "probabilities of A, B, C of the token that comes out, over all that the "
+            "draft may draw", PROBABILITIES,
+        ),
         Ask("tokens", "tokens that a round of the other pair brings on average", "tokens"),
         Ask("speedup", "how many times faster it is than the target alone", "a factor"),
         Ask("most", "the most tokens that a round can bring", "tokens, exact"),
-    )
-    return Question(name, "Drafts", text, asks, SECTION)
+    )  # fmt: skip
+    return Question(name, "Drafts", text, asks, Topic("speculative decoding"))
 
 
 def about_blocks(name: str, n: Blocks) -> Question:
@@ -72,7 +75,8 @@ def about_blocks(name: str, n: Blocks) -> Question:
         ),
         Ask("useful", "share of the static batch's row-steps that make a token", "a share or %"),
     )
-    return Question(name, "Blocks and a static batch", text, asks, SECTION)
+    topic = Topic("paged attention and continuous batching")
+    return Question(name, "Blocks and a static batch", text, asks, topic)
 
 
 def about_rows(name: str, n: Rows) -> Question:
@@ -89,7 +93,7 @@ def about_rows(name: str, n: Rows) -> Question:
         Ask("padded_scores", "attention scores when padded", "scores, exact"),
         Ask("split", "the one operation of a layer that is not flattened", "one word"),
     )
-    return Question(name, "One pass for all", text, asks, SECTION)
+    return Question(name, "One pass for all", text, asks, Topic("continuous batching"))
 
 
 def _three(tenths: tuple[int, int, int]) -> str:

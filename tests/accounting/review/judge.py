@@ -31,13 +31,14 @@ def judge(sheet: Sheet, question: str, student: str | None = None) -> None:
             raise NotImplementedError(f"{question} {UNANSWERED}")
     except BadSheet as error:
         raise AssertionError(f"{question}: {error}") from None
-    right = key(_student(sheet, student), question)
+    judged = _student(sheet, student)
+    right = key(judged, question)
     if unknown := [name for name in answers if name not in right]:
         raise AssertionError(f"{question}: {_on_unknown(unknown[0], list(right))}")
-    section = _section(question)
+    told = f"not right for student {judged}; {_source(question)}"
     for name in right:
         if name in given:
-            _check(f"{question} {name}", given[name], right[name], section)
+            _check(f"{question} {name}", given[name], right[name], told)
     if missing := [name for name in right if name not in given]:
         raise NotImplementedError(f"{question} {missing[0]} {UNANSWERED}")
 
@@ -57,14 +58,14 @@ def _student(sheet: Sheet, graded: str | None) -> str:
     return own
 
 
-def _check(name: str, answer: object, right, section: str) -> None:
+def _check(name: str, answer: object, right, told: str) -> None:
     try:
         read = right.read(answer)
     except Unreadable as why:
         raise AssertionError(f"{name}: cannot read {_cut(answer)}: {why}") from None
     if not right.is_right(read):
         said = f"{name}: read {_cut(answer)} as {_cut(right.say(read), 120)}"
-        raise AssertionError(f"{said}, and that is not right; {section}")
+        raise AssertionError(f"{said}, and that is {told}")
 
 
 def _is_empty(value: object) -> bool:
@@ -77,9 +78,9 @@ def _on_unknown(name: str, known: list[str]) -> str:
     return f"there is no answer {_cut(name)}{hint}"
 
 
-def _section(question: str) -> str:
-    unit, title = next(q.section for q in questions("anyone") if q.name == question)
-    return f"handout {unit}, “{title}”"
+def _source(question: str) -> str:
+    """What to read."""
+    return next(str(q.source) for q in questions("anyone") if q.name == question)
 
 
 def _cut(value: object, longest: int = LONGEST_SHOWN) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
+
+from tests.accounting.review.spelling import plain
 
 LONGEST = 200  # characters of an answer
 
@@ -20,6 +22,7 @@ class Quantity:
 
     unit: str
     units: dict[str, float]  # as `_spelled` spells them
+    words: dict[str, float] = field(default_factory=dict)  # what stands for a number, `plain`
 
 
 def _with(endings: tuple[str, ...], units: dict[str, float]) -> dict[str, float]:
@@ -56,15 +59,21 @@ COUNTED = (
     "token", "block", "slot", "row", "score", "entry", "entries", "weight", "head", "kvhead",
     "position", "layer", "kvcacheblock",
 )  # fmt: skip
+UNCHANGED = (
+    "unchanged", "none", "no change", "not at all", "the same", "it does not change",
+    "it doesnt change", "they do not change", "they dont change", "constant",
+)  # fmt: skip
+NOTHING = ("none", "no", "zero", "none at all", "no weights", "it keeps none")
 
 TIME = Quantity("s", TIMES)
 TIME_PER_TOKEN = Quantity("s per token", _with(PER_TOKEN, TIMES))
 RATE = Quantity("tokens/s", RATES)
 INTENSITY = Quantity("FLOP/B", INTENSITIES)
 SIZE = Quantity("bytes", _with(PER_TOKEN, BYTES))
-FACTOR = Quantity("times", dict.fromkeys(TIMES_MORE, 1.0))
+FACTOR = Quantity("times", dict.fromkeys(TIMES_MORE, 1.0), dict.fromkeys(UNCHANGED, 1.0))
 SHARE = Quantity("of 1", {"%": 0.01, "percent": 0.01, "of1": 1.0})
-COUNT = Quantity("", {name + end: 1.0 for name, end in product(COUNTED, ("", "s"))})
+COUNTS = {name + end: 1.0 for name, end in product(COUNTED, ("", "s"))}
+COUNT = Quantity("", COUNTS, dict.fromkeys(NOTHING, 0.0))
 NUMBER = Quantity("", {})
 
 MANTISSA = r"[-+]?(?:\d[\d ,_']*)?(?:\.\d+|\d\.?)"
@@ -105,6 +114,8 @@ def _plain(value: int | float) -> float:
 def _read(text: str, quantity: Quantity) -> float:
     if len(text) > LONGEST:
         raise Unreadable(f"it has {len(text):,} characters")
+    if (word := plain(text)) in quantity.words:
+        return quantity.words[word]
     for old, new in WORDS.items():
         text = text.replace(old, new)
     found = SPELLED.fullmatch(text.strip())

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from tests.accounting.review.quantities import LONGEST, Unreadable
+from tests.accounting.review.spelling import plain
 
 MEANINGS = {
     "compute": ("compute limited", "compute bound", "flops", "flop", "arithmetic", "computation",
@@ -26,12 +25,7 @@ MEANINGS = {
 }  # fmt: skip
 
 
-def _plain(text: str) -> str:
-    """Small letters, words by single spaces, no full stop."""
-    return " ".join(re.sub(r"[-_\s]+", " ", text.lower().replace("’", "'")).split()).rstrip(".")
-
-
-KNOWN = {_plain(word): meaning for meaning, also in MEANINGS.items() for word in (meaning, *also)}
+KNOWN = {plain(word): meaning for meaning, also in MEANINGS.items() for word in (meaning, *also)}
 
 
 def meaning(value: object, choices: tuple[str, ...]) -> str:
@@ -45,9 +39,9 @@ def meaning(value: object, choices: tuple[str, ...]) -> str:
         raise Unreadable("a word is wanted, in quotes")
     if len(value) > LONGEST:
         raise Unreadable(f"it has {len(value):,} characters")
-    said = KNOWN.get(_plain(value), "")
+    said = KNOWN.get(plain(value), "")
     if said in choices:
         return said
     if len(choices) > 1:
         raise Unreadable(f"one of {', '.join(choices)} is wanted")
-    return said or _plain(value)
+    return said or plain(value)

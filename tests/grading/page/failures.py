@@ -10,7 +10,7 @@ from fractions import Fraction
 from markupsafe import escape
 
 from tests.grading.alike import alike
-from tests.grading.errors import UNWRITTEN
+from tests.grading.errors import UNANSWERED, UNWRITTEN
 from tests.grading.recording import PRINTED_BELOW
 from tests.grading.records import Finding, Place
 from tests.grading.report import Failure, ProblemScore, Run
@@ -121,7 +121,8 @@ def _headline(score: ProblemScore, failure: Failure) -> str:
         return one_line(what, HEADLINE) or in_words(failure.tests[0])
     message = failure.message[: 10 * HEADLINE].removeprefix(f"{score.problem.name}: ")
     if failure.unwritten:
-        return one_line(message.removesuffix(f" {UNWRITTEN}"), HEADLINE)
+        name = message.removesuffix(f" {UNWRITTEN}").removesuffix(f" {UNANSWERED}")
+        return one_line(name, HEADLINE)
     if finding and finding.place:  # a file that does not load: "FILE, line 3: SyntaxError: …"
         message = re.sub(r"^\S.*?\.py, line \d+: ", "", message, count=1)
     return one_line(message, HEADLINE) or in_words(failure.tests[0])

@@ -97,6 +97,15 @@ class Tick:
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """The first technique that would help, and the best design with it."""
+
+    title: str
+    used: tuple[str, ...]
+    figures: Figures
+
+
+@dataclass(frozen=True)
 class Picture:
     line: Line
     stations: tuple[Station, ...]
@@ -105,7 +114,7 @@ class Picture:
     here: Dot
     station: int | None  # the number of the station where the student is; None beside the trail
     used: tuple[str, ...]  # titles of what the student's design is made of
-    next: tuple[str, Figures] | None  # the first technique that would help, what it comes to
+    next: Ahead | None
     techniques: tuple[Technique, ...]  # those that are drawn
     columns: tuple[Tick, ...]
     rows: tuple[Tick, ...]
@@ -162,10 +171,6 @@ def _picture(line: Line, techniques: list[Technique], earned: list[str]) -> Pict
         )
         for number, design in enumerate(trail)
     )
-    ahead = next(
-        (t for t in techniques if line.best([*earned, t.name]).throughput > yours.throughput), None
-    )
-    used = [t.title for t in techniques if t.name in yours.techniques]
     return Picture(
         line=line,
         stations=stations,
@@ -173,8 +178,8 @@ def _picture(line: Line, techniques: list[Technique], earned: list[str]) -> Pict
         you=_figures(yours),
         here=scale.dot(yours),
         station=len(earned) if earned == names[: len(earned)] else None,
-        used=tuple(used),
-        next=(ahead.title, _figures(line.best([*earned, ahead.name]))) if ahead else None,
+        used=_titles(techniques, yours),
+        next=_ahead(line, techniques, earned),
         techniques=tuple(techniques),
         columns=scale.columns(),
         rows=scale.rows(),
@@ -182,13 +187,27 @@ def _picture(line: Line, techniques: list[Technique], earned: list[str]) -> Pict
     )
 
 
+def _ahead(line: Line, techniques: list[Technique], earned: list[str]) -> Ahead | None:
+    now = line.best(earned).throughput
+    for technique in techniques:
+        design = line.best([*earned, technique.name])
+        if design.throughput > now:
+            return Ahead(technique.title, _titles(techniques, design), _figures(design))
+    return None
+
+
+def _titles(techniques: list[Technique], design: Design) -> tuple[str, ...]:
+    """What a design is made of, in the course's order."""
+    return tuple(t.title for t in techniques if t.name in design.techniques)
+
+
 class _Scale:
     """From seconds and tokens a second to the picture; linear, and broken behind BREAK."""
 
     def __init__(self, designs: list[Design]):
         latencies = [design.latency for design in designs if design.latency <= BREAK]
-        self.widest = 1.06 * max(latencies, default=BREAK)
-        self.highest = 1.08 * max(design.throughput for design in designs)
+        self.widest = 1.06 * max(latencies, default=BREAK) or BREAK
+        self.highest = 1.08 * max(design.throughput for design in designs) or 1
         self.most = max(design.kv_bytes_per_sequence for design in designs) or 1
 
     def dot(self, design: Design) -> Dot:
@@ -208,7 +227,7 @@ class _Scale:
 
 
 def _steps(end: float) -> list[float]:
-    """Three to six round numbers below `end`: multiples of 1, 2 or 5 times a power of ten."""
+    """Two to six round numbers below `end`: multiples of 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(end))
     step = next(power * part for part in (0.2, 0.5, 1, 2) if end / (power * part) < 7)
     return [step * n for n in range(1, math.ceil(end / step))]

@@ -99,7 +99,8 @@ def _view_problem(
     parts = (*score.groups, *score.costs)
     shown = report.shown_parts(score)
     lost = {part.name: rest - won for part, (won, rest) in zip(parts, shown, strict=True)}
-    views = [_view_part(part, *pair) for part, pair in zip(parts, shown, strict=True)]
+    is_code = score.problem.file is None
+    views = [_view_part(part, *pair, is_code) for part, pair in zip(parts, shown, strict=True)]
     return ProblemView(
         score=score,
         points=points(report.shown[score.problem.name]),
@@ -111,21 +112,23 @@ def _view_problem(
     )
 
 
-def _view_part(part: GroupScore | CostScore, earned: Fraction, possible: Fraction) -> PartView:
+def _view_part(
+    part: GroupScore | CostScore, earned: Fraction, possible: Fraction, is_code: bool
+) -> PartView:
     is_cost = isinstance(part, CostScore)
     return PartView(
         name=part.name,
         state=_result(part),
-        words=part.verdict if is_cost else _group_words(part),
+        words=part.verdict if is_cost else _group_words(part, is_code),
         points=points(earned),
         possible=points(possible),
         chart=cost_chart(part) if is_cost else None,
     )
 
 
-def _group_words(group: GroupScore) -> str:
+def _group_words(group: GroupScore, is_code: bool) -> str:
     words = {
-        "unwritten": "not written",
+        "unwritten": "not written" if is_code else "not answered",
         "grader error": "the grader's fault",
         "no tests": "no tests",
     }

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from assignment.provided.lab.counter import CostCounter, counting_suspended
+from tests.grading.errors import SubmissionError
 
 THREADS = torch.get_num_threads()
 
@@ -62,6 +63,11 @@ def grad_of(target: Callable, inputs: Sequence[Tensor], cotangent: Tensor | None
     """(value, [∂ Σ value·cotangent / ∂ input for each input]); a cotangent of None means ones."""
     leaves = [tensor.detach().clone().requires_grad_() for tensor in inputs]
     value = target(*leaves)
+    if not value.requires_grad:
+        raise SubmissionError(
+            "the result does not depend on any argument for autograd: it is detached, or was "
+            "computed without gradients"
+        )
     weights = torch.ones_like(value) if cotangent is None else cotangent
     grads = torch.autograd.grad(value, leaves, weights, allow_unused=True)
     zeros = [torch.zeros_like(leaf) for leaf in leaves]

@@ -57,9 +57,7 @@ def _next_actions(session: Session, failure: Failure | None) -> Iterator[Advised
     problem, result = session.problem, session.result
     yield Advised("Read", f"handout/handout.pdf, {problem.unit}, “{problem.handout}”")
     if failure and result:
-        file, _, name = failure.tests[0].partition("::")
-        test = name.partition("[")[0].rpartition("::")[2]  # all its parameters: a short command
-        run = result.run
-        command = (".venv/bin/pytest", file, f"-k {test}", run.options, f"--seed {run.seed}")
+        test, run = failure.tests[0].partition("[")[0], result.run  # all its parameters: short
+        command = (".venv/bin/pytest", test, run.options, f"--seed {run.seed}")
         title = "Stop in the test that fails, where it fails"
         yield Advised(title, command=(*filter(None, command), "--pdb"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from tests.grading.course import Problem
+from tests.grading.questions import left_to_answer
 from tests.grading.records import TestRecord
 from tests.grading.report import CostScore, Failure, ProblemScore
 from tests.grading.terminal import STATUS_STYLES
@@ -168,7 +169,11 @@ def _finding(record: TestRecord, message: str, paint: Paint) -> list[Text]:
 
 def _others(score: ProblemScore, first: Failure, paint: Paint) -> list[Text]:
     others = len(score.failures) - 1
-    return [paint.line((f"  then {plural(others, 'other failure')}", "dim"))] if others else []
+    if not others:
+        return []
+    answers = score.problem.file is not None
+    told = left_to_answer(score) if answers else f"then {plural(others, 'other failure')}"
+    return [paint.line((f"  {told}", "dim"))]
 
 
 def _advised(part: Advised, paint: Paint) -> list[Text]:

@@ -64,7 +64,8 @@ TECHNIQUES = (
         "window",
         "sliding windows",
         "attention.sliding_window",
-        f"five layers in six see and keep the last {WINDOW:,} tokens only",
+        f"five layers in six see the last {WINDOW:,} tokens only, and keep keys and values of "
+        "these, also where the others keep latents",
     ),
     Technique(
         "shared",

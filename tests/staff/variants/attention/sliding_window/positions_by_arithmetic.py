@@ -103,14 +103,15 @@ class RollingCache:
         return self._held() if self._chunk is None else self._chunk[1]
 
     def truncate(self, lengths: Int[Tensor, "B"]) -> None:
-        too_far = (self._most > self._slots) & (lengths < self._most - self._slack) & (lengths > 0)
+        is_full, needs_ring = self._most > self._slots, lengths > self._sinks
+        too_far = is_full & needs_ring & (lengths < self._most - self._slack)
         if bool(((lengths < 0) | (lengths > self._now) | too_far).any()):
             raise ValueError(
                 f"cannot keep {lengths.tolist()} of {self._now.tolist()} tokens; at most "
                 f"{self._slack} below {self._most.tolist()}"
             )
         self._now = lengths.clone()
-        self._most = torch.where(lengths == 0, 0, self._most)
+        self._most = torch.where(needs_ring, self._most, lengths)
         self._chunk = None
 
 

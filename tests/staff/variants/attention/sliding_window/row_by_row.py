@@ -62,7 +62,7 @@ class RollingCache:
         self.window, self.sinks, self.ring = window, num_sinks, window + max_rollback
         self.slack, self.num_slots = max_rollback, num_sinks + window + max_rollback
         self.held = [0] * batch_size
-        self.most = [0] * batch_size  # what each row has held at most
+        self.most = [0] * batch_size  # what each row has held at most since it had only sinks
         self.where = [[-1] * self.num_slots for _ in range(batch_size)]
         shape = (batch_size, num_kv_heads, self.num_slots, head_dim)
         self.keys, self.values = torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=dtype)
@@ -121,12 +121,12 @@ class RollingCache:
             if want < 0 or want > held:
                 raise ValueError(f"row {row} holds {held} tokens, cannot keep {want}")
             lost = self.most[row] > self.num_slots
-            if want and lost and want < self.most[row] - self.slack:
+            if want > self.sinks and lost and want < self.most[row] - self.slack:
                 raise ValueError(f"row {row} was at {self.most[row]}, cannot go back to {want}")
         for row, want in enumerate(wanted):
             self.where[row] = [p if p < want else -1 for p in self.where[row]]
-            if want == 0:
-                self.most[row] = 0
+            if want <= self.sinks:
+                self.most[row] = want
         self.held, self.extra = wanted, None
 
 

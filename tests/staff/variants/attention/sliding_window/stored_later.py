@@ -115,15 +115,15 @@ class RollingCache:
     def truncate(self, lengths: Int[Tensor, "B"]) -> None:
         if ((lengths < 0) | (lengths > self.seen)).any():
             raise ValueError(f"cannot keep {lengths.tolist()} of {self.seen.tolist()} tokens")
-        # The oldest token that the ring holds, once all is stored that waits.
-        oldest = (self.most - self.ring).clamp(min=self.sinks)
-        needed = (lengths - self.window).clamp(min=self.sinks)
-        if ((needed < oldest) & (lengths > needed)).any():
-            raise ValueError(f"tokens before {lengths.tolist()} have been overwritten")
+        # What waits has overwritten nothing yet, but the rule says what may be taken back.
+        needs_ring, is_full = lengths > self.sinks, self.most > self.sinks + self.ring
+        slack = self.ring - self.window
+        if (needs_ring & is_full & (lengths < self.most - slack)).any():
+            raise ValueError(f"cannot go back from {self.most.tolist()} to {lengths.tolist()}")
         self._store_what_waits()
         self.at[self.at >= lengths[:, None]] = -1
         self.seen = lengths.clone()
-        self.most = torch.where(lengths <= needed, lengths, self.most)
+        self.most = torch.where(needs_ring, self.most, lengths)
 
 
 class SlidingWindowAttention(nn.Module):
