@@ -41,6 +41,15 @@ FAULTS = {  # added to that log, each makes one that cannot be true
     "arrival_is_minus_infinity": Event(-math.inf, 7, "arrival"),
 }
 
+FAULTS_WITHOUT_TOKENS = {  # whole logs
+    "end_before_the_arrival": [Event(2.0, 5, "arrival"), Event(1.0, 5, "end")],
+    "arrival_is_nan": [Event(math.nan, 5, "arrival")],
+    "arrival_is_infinite": [Event(math.inf, 5, "arrival")],
+    "end_is_nan": [Event(2.0, 5, "arrival"), Event(math.nan, 5, "end")],
+    "two_arrivals": [Event(2.0, 5, "arrival"), Event(2.5, 5, "arrival")],
+    "two_ends": [Event(2.0, 5, "arrival"), Event(3.0, 5, "end"), Event(3.5, 5, "end")],
+}
+
 
 def draw_timelines(draw, ids: Iterable[int] = IDS) -> dict[int, Timeline]:
     """A timeline for each id: few tokens or none, some of equal time, finished or not."""

@@ -29,7 +29,7 @@ from tests.grading.shapes import around
 
 OF_EACH_KIND = pytest.mark.parametrize("kind", KINDS)
 H100 = CHIPS["H100"]
-FORMATS = [(2, 2), (1, 2), (2, 1), (0.5, 1), (133 / 256, 0.5)]
+FORMATS = [(2, 2), (1, 2), (2, 1), (0.5, 1), (133 / 256, 0.5), (2, 133 / 256)]
 
 
 def check_decode(config, batch, length, num_new=1, sizes=(2, 2)):

@@ -89,6 +89,11 @@ class TestLogsThatCannotBeTrue:
             with pytest.raises(ValueError):
                 timelines([rows[row] for row in order])
 
+    @pytest.mark.parametrize("fault", oracles.FAULTS_WITHOUT_TOKENS)
+    def test_a_request_without_tokens(self, fault):
+        with pytest.raises(ValueError):
+            timelines(oracles.FAULTS_WITHOUT_TOKENS[fault])
+
     def test_a_negative_time_is_a_time(self):
         """The clock may start anywhere."""
         log = [Event(-1.0, 2, "token"), Event(-3.0, 2, "arrival"), Event(0.0, 2, "end")]
@@ -236,6 +241,22 @@ class TestGoodput:
     def test_tokens_do_not_count(self):
         """Eight streams of 101 tokens are eight requests."""
         assert_number(goodput([STREAM] * 8, 0.5, 0.021), 8 / 2.4, "good requests/s")
+
+    def test_the_span_is_that_of_all_requests(self):
+        """The first to come still waits, the last to get a token goes on: neither is good."""
+        log = [Timeline(1.0), Timeline(3.0, (3.5, 3.75), True), Timeline(4.0, (4.5, 9.0), False)]
+        assert_number(goodput(log, 1.0, 0.25), 1 / 8, "good requests/s")
+
+    def test_near_misses(self):
+        """By a millionth of a second."""
+        late = 2.0**-20
+        for tokens in [(11.0 + late, 11.25), (10.5, 10.75 + late)]:
+            log = [Timeline(10.0, tokens, True), Timeline(10.0, (10.5, 10.75), True)]
+            assert_number(goodput(log, 1.0, 0.25), 1 / (tokens[-1] - 10.0), "good requests/s")
+
+    def test_none_good_in_no_span(self):
+        log = [Timeline(7.0, (7.0, 7.0), False)]
+        assert_number(goodput(log, 1.0, 1.0), 0.0, "good requests/s")
 
     def test_none_good_and_no_span(self):
         assert_number(goodput([ONE, WAITING], 1.0, 1.0), 1 / 0.75, "good requests/s")

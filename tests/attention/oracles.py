@@ -77,6 +77,13 @@ def attention(
     return out
 
 
+def out_of_luck(naive: Tensor, expected: Tensor, level: float) -> Tensor:
+    """`naive`, as far off as scores near `level` make a right answer now and then: float32 knows
+    them up to level · 2⁻²³, and so the weights up to that share of themselves."""
+    share = abs(level) * 2.0**-23
+    return naive + (naive.double() - expected).sign() * share * expected.abs().max()
+
+
 def rope_angles(positions: Tensor, head_dim: int, theta: float, dtype: torch.dtype) -> Tensor:
     """position · theta^(−2i / head_dim)."""
     frequencies = [theta ** (-2 * i / head_dim) for i in range(head_dim // 2)]

@@ -15,6 +15,7 @@ from submission.attention.latent import (
 from submission.provided.models import LayeredLlama
 from tests.attention import oracles_latent as oracles
 from tests.attention.latent_inputs import CachePair, Sizes, draw_parts, draw_weights, fed_in_steps
+from tests.attention.oracles import out_of_luck
 from tests.grading.boundary import call_then_spoil, grad_of, observe, read_then_spoil, watch
 from tests.grading.closeness import assert_close, assert_equal
 from tests.grading.shapes import around
@@ -25,13 +26,15 @@ SMALL = SIZES[0]
 EACH_SIZE = pytest.mark.parametrize("sizes", SIZES, ids=str)
 
 
-def assert_attention(got, parts, query_positions=None):
-    """`got` is the attention of these parts, up to what float32 costs and a result in the dtype."""
+def assert_attention(got, parts, query_positions=None, level=0.0):
+    """`got` is the attention of these parts, whose scores are near `level`, up to what float32
+    costs and a result in the dtype."""
     dtype = parts[0].dtype
     assert got.dtype == dtype, f"expected the dtype of q_nope, {dtype}, got {got.dtype}"
     assert got.isfinite().all(), "the result holds numbers that are not finite"
     expected = oracles.attention(*parts, query_positions)
     naive = oracles.attention(*parts, query_positions, dtype=torch.float32).to(dtype)
+    naive = out_of_luck(naive, expected, level).to(dtype)
     assert_close(got, expected, naive=naive, axes=AXES)
 
 
@@ -83,7 +86,7 @@ class BothForms:
         parts = self._at_level(draw, level)
         positions = torch.tensor([[9, 10, 11, 12], [1, 2, 3, 4]])
         parts[3][1, 5:] = 0.0  # as a cache leaves it: a score near 0 that must not count
-        assert_attention(self.attend(*parts, positions), parts, positions)
+        assert_attention(self.attend(*parts, positions), parts, positions, level)
 
     @pytest.mark.parametrize("size", [2**20, 2**40])
     def test_scores_of_any_size(self, draw, size):
@@ -127,8 +130,9 @@ class BothForms:
 
 
 def assert_gradient(got, expected, naive, name):
+    is_used = bool(got.any())
     unused = f"the result does not depend on `{name}` for autograd"
-    assert got.any(), f"∂ / ∂ {name} is 0 throughout: {unused}"
+    assert is_used, f"∂ / ∂ {name} is 0 throughout: {unused}"
     assert_close(got, expected, naive=naive, what=f"∂ / ∂ {name}")
 
 
@@ -331,6 +335,22 @@ class TestLayer:
         for got, exact, rounded in zip(cache.latents(), expected, naive, strict=True):
             assert_close(got, exact, naive=rounded, axes="batch slot dim", what="latents()")
 
+    def test_without_a_cache_padding_changes_nothing(self, draw):
+        layer, weights = draw_layer(draw, SMALL)
+        x = draw.normal(2, 7, D_MODEL)
+        got = layer(x, num_tokens=torch.tensor([7, 4]))
+        assert_layer(got[:1], x[:1], weights, SMALL)
+        assert_layer(got[1:, :4], x[1:, :4], weights, SMALL)
+
+    def test_a_cache_that_another_filled(self, draw):
+        """All that a layer knows of the past is in the latents."""
+        layer, weights = draw_layer(draw, SMALL)
+        x = draw.normal(2, 9, D_MODEL)
+        cache = LatentCache(2, 9, SMALL.latent, SMALL.rope)
+        cache.append(*(part[:, :6] for part in oracles.cached(x, weights, THETA, torch.float32)))
+        got = torch.cat([layer(part, cache) for part in x[:, 6:].split((1, 2), dim=1)], dim=1)
+        assert_layer(got, x, weights, SMALL, first=6)
+
     def test_rows_of_unequal_length(self, draw):
         """Ragged prompts, roll-backs, steps: each row goes on as if it were alone."""
         layer, weights = draw_layer(draw, SMALL)
@@ -408,7 +428,10 @@ def test_a_decode_step_goes_through_the_latents_twice(draw, budget):
         "keys and values rebuilt": ideal + 2 * rebuilt,
         "latents copied per head": ideal + 4 * (n.heads - 1) * latent.numel(),
     }
-    budget(cost.bytes, 4 * ideal, unit="bytes", beside={k: 4 * v for k, v in elements.items()})
+    # A fused kernel may read the latents once, as keys and values in one, and write no scores.
+    possible = 4 * (latent.numel() + k_rope.numel() + sum(x.numel() for x in parts[:2]))
+    spent = max(cost.bytes, 4 * ideal) if cost.bytes >= possible else cost.bytes
+    budget(spent, 4 * ideal, unit="bytes", beside={k: 4 * v for k, v in elements.items()})
 
 
 @pytest.mark.cost("flops")

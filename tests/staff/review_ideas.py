@@ -107,8 +107,11 @@ def useful_share(n) -> float:
     return sum(map(sum, steps)) / sum(map(len, steps))
 
 
-def _mlp_from(chip: float) -> int:
-    return math.ceil(chip)
+def _mlp_crossing(n) -> float:
+    """The n, no whole number, at which the MLP's FLOPs and bytes take equally long."""
+    area, width = n.d_model * n.d_ff, n.d_model + n.d_ff
+    chip = n.flops_per_second / n.bandwidth
+    return 6 * area * chip / (6 * area - 4 * width * chip)
 
 
 def _of_heads(kv_heads: float, n) -> float:
@@ -121,6 +124,10 @@ def _a_token(n, kv_heads: float) -> float:
 
 def _a_slot(n) -> int:
     return 4 * 128 * n.num_kv_heads
+
+
+def _mixed(n, window: int) -> int:
+    return _a_slot(n) * (n.length * n.num_global + window * n.num_local)
 
 
 def _cut_off(values: list[float]) -> list[int]:
@@ -141,11 +148,12 @@ WRONG = [  # question, sub-answer, the idea, what it comes to
      lambda n: n.streams * (n.more + 1) / (n.last - n.first) * 1000),
     ("q2", "chip", "with sparsity", lambda n: 2 * n.flops_per_second / n.bandwidth),
     ("q2", "mlp", "weights only", lambda n: n.tokens),
-    ("q2", "mlp_from", "weights only", lambda n: _mlp_from(n.flops_per_second / n.bandwidth)),
+    ("q2", "mlp_from", "weights only", lambda n: math.ceil(n.flops_per_second / n.bandwidth)),
+    ("q2", "mlp_from", "the nearest", lambda n: round(_mlp_crossing(n))),
     ("q2", "attention_from", "S", lambda n: math.ceil(n.flops_per_second / n.bandwidth)),
     ("q2", "attention_from", "causal", lambda n: math.ceil(4 * n.flops_per_second / n.bandwidth)),
-    ("q2", "attention_from", "one below",
-     lambda n: math.ceil(2 * n.flops_per_second / n.bandwidth) - 1),
+    ("q2", "attention_from", "the nearest",
+     lambda n: round(2 * n.flops_per_second / n.bandwidth)),
     ("q3", "some", "by group size", lambda n: _of_heads(n.num_heads / n.num_kv_heads, n)),
     ("q3", "some", "its limit", lambda n: n.num_heads / n.num_kv_heads),
     ("q3", "one", "its limit", lambda n: n.num_heads),
@@ -166,6 +174,8 @@ WRONG = [  # question, sub-answer, the idea, what it comes to
     ("q5", "global", "KV halved", lambda n: _a_slot(n) * n.length * n.num_layers / 2),
     ("q5", "mixed", "windows are free", lambda n: _a_slot(n) * n.length * n.num_global),
     ("q5", "mixed", "windows everywhere", lambda n: _a_slot(n) * n.window * n.num_layers),
+    ("q5", "mixed", "a window without the token itself", lambda n: _mixed(n, n.window - 1)),
+    ("q5", "mixed", "a window and the token itself", lambda n: _mixed(n, n.window + 1)),
     ("q5", "ratio", "windows are free", lambda n: n.num_layers / n.num_global),
     ("q5", "shared", "windows alone share",
      lambda n: _a_slot(n) * (n.length * n.num_global + n.window * n.num_local / 2)),
@@ -207,6 +217,8 @@ WRONG = [  # question, sub-answer, the idea, what it comes to
     ("q9", "shared", "no copy", lambda n: blocks_in_use(n, shares=True) - n.samples + 1),
     ("q9", "shared", "a fresh block a sample",
      lambda n: -(-n.prompt // n.block) + n.samples * -(-n.new // n.block)),
+    ("q9", "shared", "the partial block is not copied",
+     lambda n: n.prompt // n.block + n.samples * -(-n.new // n.block)),
     ("q9", "apart", "rounded down", lambda n: n.samples * ((n.prompt + n.new - 1) // n.block)),
     ("q9", "wasted", "a whole block", lambda n: n.block),
     ("q9", "useful", "the rest", lambda n: 1 - useful_share(n)),

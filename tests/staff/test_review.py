@@ -20,6 +20,7 @@ from tests.accounting.review.quantities import (
     FACTOR,
     INTENSITY,
     NUMBER,
+    PER_ROUND,
     RATE,
     SHARE,
     SIZE,
@@ -68,6 +69,16 @@ READ = [
     (FACTOR, "Unchanged.", 1), (FACTOR, "none", 1), (FACTOR, "It does not change", 1),
     (FACTOR, "They don't change.", 1), (COUNT, "None", 0), (COUNT, "no", 0),
     (COUNT, "No weights", 0), (COUNT, "0 weights", 0), (COUNT, "1,234", 1234), (COUNT, 90.0, 90),
+    (TIME_PER_TOKEN, "17 ms per output token", 0.017), (RATE, "764.7 per second", 764.7),
+    (RATE, "764.7 output tokens/s", 764.7), (RATE, "764.7 /s", 764.7), (RATE, "764.7 1/s", 764.7),
+    (INTENSITY, "295.22 FLOPs per bytes", 295.22), (INTENSITY, "295.22 flop/bytes", 295.22),
+    (INTENSITY, "989e12/3.35e12", 989 / 3.35), (INTENSITY, "9.89e+14 / 3350e9 FLOP/B", 989 / 3.35),
+    (COUNT, "n >= 309", 309), (COUNT, "n ≥ 309", 309), (COUNT, "309 tok", 309),
+    (COUNT, "2.25 KV-heads", 2.25), (COUNT, "zero", 0), (PER_ROUND, "3.362 tokens per round", 3.362),
+    (FACTOR, "×1", 1), (FACTOR, "x 1.5", 1.5), (FACTOR, "factor 113.8", 113.8),
+    (FACTOR, "a factor of 113.8", 113.8), (FACTOR, "113.8x smaller", 113.8), (FACTOR, "x = 2", 2),
+    (FACTOR, "113.8 times fewer", 113.8), (FACTOR, "2.4 times faster", 2.4),
+    (FACTOR, "no change", 1), (SHARE, "25 per cent", 0.25),
     (NUMBER, "-12", -12), (NUMBER, "−12", -12), (NUMBER, "1e-3", 0.001), (NUMBER, "5.", 5),
 ]  # fmt: skip
 
@@ -91,6 +102,11 @@ UNREADABLE = [
     (SIZE, "1,23 B", "thousands in threes"), (RATE, "5 s/tok", "unknown"), (TIME, None, "NoneType"),
     (TIME, "none", "number"), (SHARE, "unchanged", "number"), (COUNT, "unchanged", "number"),
     (COUNT, "none or 1", "number"), (COUNT, "no?", "number"), (FACTOR, "none, 2", "number"),
+    (FACTOR, "factor 2 or 3", "'or 3' is unknown"), (FACTOR, "factor", "number"),
+    (FACTOR, "2.4 times slower", "unknown"), (FACTOR, "×1 or ×2", "unknown"),
+    (SIZE, "factor 2", "number"), (COUNT, "x 2", "number"), (COUNT, "n > 308", "number"),
+    (COUNT, "3 tokens per round", "unknown"), (RATE, "5 per minute", "unknown"),
+    (INTENSITY, "989e12/3.35e12/2", "unknown"), (INTENSITY, "1/0e3", "no finite"),
     (FACTOR, "unchanged or doubled", "number"), (COUNT, "0 or 1", "'or 1' is unknown"),
 ]  # fmt: skip
 
@@ -129,7 +145,7 @@ def test_any_value_is_read_or_refused(value):
 WORDS = [
     ("Compute", "compute"), ("compute-bound", "compute"), ("COMPUTE BOUND", "compute"),
     ("compute_limited", "compute"), ("FLOPs", "compute"), ("memory bandwidth", "memory"),
-    ("Memory-bound.", "memory"), (" memory ", "memory"),
+    ("Memory-bound.", "memory"), (" memory ", "memory"), ("The memory", "memory"),
 ]  # fmt: skip
 
 
@@ -233,8 +249,9 @@ def test_a_wrong_idea_loses_its_question_and_no_other(mutant):
     assert str(found[question]).startswith(f"{question} {answer}: read ")
 
 
-def test_line_ends_and_marks_of_windows_are_fine():
+def test_line_ends_and_marks_of_other_systems_are_fine():
     assert failures(b"\xef\xbb\xbf" + REFERENCE.replace("\n", "\r\n").encode()) == {}
+    assert failures(REFERENCE.replace("\n", "\r").encode()) == {}
 
 
 # ---- messages

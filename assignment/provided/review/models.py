@@ -102,7 +102,7 @@ def about_windows(name: str, n: Windows) -> Question:
     )
     asks = (
         Ask("global", "KV bytes of the sequence if all layers saw everything", "bytes"),
-        Ask("mixed", "KV bytes as the model is", "bytes"),
+        Ask("mixed", "KV bytes as the model is", "bytes, exact"),
         Ask("ratio", "how many times less that is", "a factor"),
         Ask(
             "shared", "KV bytes if, besides, every two layers of a kind share their keys and "

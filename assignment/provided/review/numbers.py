@@ -1,8 +1,26 @@
 """The numbers of each question, drawn from a student's id."""
 
 from dataclasses import dataclass
+from math import ceil
 
 from .student import Chance
+
+# D and F by chip. The MLP's crossing has a fraction below a half for each, so that rounding it
+# falls one short; an L4 is left out because attention's does not.
+WIDTHS = {
+    "H100": (
+        (3584, 9472), (4096, 11008), (4096, 12288), (4608, 36864), (5120, 27648), (5376, 21504),
+        (8192, 22016),
+    ),
+    "H200": (
+        (3072, 9216), (3584, 14336), (4096, 10240), (4096, 14336), (5120, 17408), (5120, 17920),
+        (12288, 28672),
+    ),
+    "A100": (
+        (3072, 8192), (3584, 18944), (4096, 11008), (4096, 12288), (5120, 13824), (6656, 17920),
+        (7168, 18432),
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -139,9 +157,9 @@ def streams(chance: Chance) -> Streams:
 def bounds(chance: Chance) -> Bounds:
     from ..lab.chips import CHIPS  # comes with torch, which an id alone does not need
 
-    chip = CHIPS[chance.pick(("H100", "H200", "A100", "L4"))]
-    widths = ((4096, 11008), (4096, 14336), (5120, 13824), (6144, 16384), (8192, 28672))
-    d_model, d_ff = chance.pick(widths)
+    name = chance.pick(tuple(WIDTHS))
+    chip = CHIPS[name]
+    d_model, d_ff = chance.pick(WIDTHS[name])
     # Far from every chip's bound on either side.
     tokens = chance.pick((112, 120, 128, 640, 768, 1024))
     return Bounds(chip.name, chip.flops_per_second, chip.bandwidth, d_model, d_ff, tokens)
@@ -228,12 +246,18 @@ def drafting(chance: Chance) -> Drafting:
 
 def blocks(chance: Chance) -> Blocks:
     block = chance.pick((8, 16, 32))
-    prompt = block * chance.pick(range(36, 90)) + chance.pick(range(1, block))
     new = chance.pick(range(50, 200, 10))
+    prompt = block * chance.pick(range(36, 90)) + chance.pick(_tails(block, new))
     lengths = chance.several(range(2, 16), 4)
     while sum(lengths) == 2 * max(lengths):  # half is useful, and half is not
         lengths = chance.several(range(2, 16), 4)
     return Blocks(block, prompt, chance.pick((3, 4, 5, 6)), new, tuple(lengths))
+
+
+def _tails(block: int, new: int) -> list[int]:
+    """Tokens in a prompt's last block behind which the new ones touch one block more."""
+    alone = ceil(new / block)
+    return [tail for tail in range(1, block) if ceil((tail + new) / block) > alone]
 
 
 def rows(chance: Chance) -> Rows:

@@ -23,13 +23,14 @@ class Quantity:
     unit: str
     units: dict[str, float]  # as `_spelled` spells them
     words: dict[str, float] = field(default_factory=dict)  # what stands for a number, `plain`
+    before: str = ""  # pattern of what may stand before the number
 
 
 def _with(endings: tuple[str, ...], units: dict[str, float]) -> dict[str, float]:
     return {unit + end: worth for (unit, worth), end in product(units.items(), endings)}
 
 
-PER_TOKEN = ("", "/token", "/tok", "/t")
+PER_TOKEN = ("", "/token", "/tok", "/t", "/outputtoken")
 TIMES = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
     **dict.fromkeys(("ms", "msec", "millisecond", "milliseconds"), 1e-3),
@@ -45,19 +46,22 @@ BYTES = {
     **{f"{word}bytes": 1e3**n for n, word in enumerate(("kilo", "mega", "giga", "tera"), 1)},
     **{f"{word}bytes": 2**n for word, n in (("kibi", 10), ("mebi", 20), ("gibi", 30))},
 }  # fmt: skip
+OF_A_RATE = ("", "1", "t", "tok", "toks", "token", "tokens", "outputtoken", "outputtokens")
 RATES = dict.fromkeys(
-    [f"{token}/{second}" for token in ("t", "tok", "toks", "token", "tokens")
-     for second in ("s", "sec", "second")] + ["tps", "/s", "1/s"], 1.0,
-)  # fmt: skip
+    [f"{token}/{second}" for token in OF_A_RATE for second in ("s", "sec", "second")] + ["tps"], 1.0
+)
 FLOPS = ("flop", "flops", "op", "ops")
 INTENSITIES = dict.fromkeys(
-    [f"{flop}{slash}{byte}" for flop in FLOPS for slash in ("/", "s/") for byte in ("b", "byte")],
-    1.0,
+    [f"{flop}/{byte}" for flop in FLOPS for byte in ("b", "byte", "bytes")], 1.0
 )
-TIMES_MORE = ("x", "times", "fold", "-fold", "xless", "xmore", "timesless", "xfaster")
+TIMES_MORE = (
+    *(word + end for word in ("x", "times") for end in ("", "less", "fewer", "smaller", "faster")),
+    "fold", "-fold", "xmore",
+)  # fmt: skip
+BEFORE_A_FACTOR = r"x|(?:by )?(?:a )?factor(?: of)?"
 COUNTED = (
-    "token", "block", "slot", "row", "score", "entry", "entries", "weight", "head", "kvhead",
-    "position", "layer", "kvcacheblock",
+    "token", "tok", "block", "slot", "row", "score", "entry", "entries", "weight", "head", "kvhead",
+    "kv-head", "position", "layer", "kvcacheblock",
 )  # fmt: skip
 UNCHANGED = (
     "unchanged", "none", "no change", "not at all", "the same", "it does not change",
@@ -70,20 +74,32 @@ TIME_PER_TOKEN = Quantity("s per token", _with(PER_TOKEN, TIMES))
 RATE = Quantity("tokens/s", RATES)
 INTENSITY = Quantity("FLOP/B", INTENSITIES)
 SIZE = Quantity("bytes", _with(PER_TOKEN, BYTES))
-FACTOR = Quantity("times", dict.fromkeys(TIMES_MORE, 1.0), dict.fromkeys(UNCHANGED, 1.0))
-SHARE = Quantity("of 1", {"%": 0.01, "percent": 0.01, "of1": 1.0})
+FACTOR = Quantity(
+    "times", dict.fromkeys(TIMES_MORE, 1.0), dict.fromkeys(UNCHANGED, 1.0), BEFORE_A_FACTOR
+)
+SHARE = Quantity("of 1", {"%": 0.01, "percent": 0.01, "/cent": 0.01, "of1": 1.0})
 COUNTS = {name + end: 1.0 for name, end in product(COUNTED, ("", "s"))}
 COUNT = Quantity("", COUNTS, dict.fromkeys(NOTHING, 0.0))
+PER_ROUND = Quantity("", COUNTS | dict.fromkeys(("token/round", "tokens/round"), 1.0))
 NUMBER = Quantity("", {})
 
 MANTISSA = r"[-+]?(?:\d[\d ,_']*)?(?:\.\d+|\d\.?)"
 SPELLED = re.compile(
     rf"(?:[A-Za-z]{{1,12}} ?[=≥] ?|[~≈] ?)?(?P<number>{MANTISSA})(?:[eE](?P<e>[-+]?\d{{1,3}}))?"
     r"(?: ?[*x·] ?(?P<base>10|2)(?:\^|\*\*)(?P<times>[-+]?\d{1,3})|(?:\^|\*\*)(?P<power>\d{1,3}))?"
-    rf"(?: ?/ ?(?P<below>\d+(?:\.\d+)?))?(?P<unit>.*)"
+    rf"(?: ?/ ?(?P<below>\d+(?:\.\d+)?(?:[eE][-+]?\d{{1,3}})?))?(?P<unit>.*)"
 )
 GROUPED = re.compile(r"\d{1,3}(?:[ ,_']\d{3})+")
-WORDS = {"µ": "u", "μ": "u", "×": "x", "−": "-", "\u00a0": " ", "\u2009": " ", "\u202f": " "}
+WORDS = {
+    "µ": "u",
+    "μ": "u",
+    "×": "x",
+    "−": "-",
+    ">=": "≥",
+    "\u00a0": " ",
+    "\u2009": " ",
+    "\u202f": " ",
+}
 
 
 def understand(value: object, quantity: Quantity) -> float:
@@ -118,7 +134,10 @@ def _read(text: str, quantity: Quantity) -> float:
         return quantity.words[word]
     for old, new in WORDS.items():
         text = text.replace(old, new)
-    found = SPELLED.fullmatch(text.strip())
+    text = text.strip()
+    if quantity.before:
+        text = re.sub(rf"^(?:{quantity.before}) ?(?=[\d.])", "", text, flags=re.IGNORECASE)
+    found = SPELLED.fullmatch(text)
     if not found:
         raise Unreadable("it does not begin with a number")
     return _value(found) * _worth(found["unit"], quantity)

@@ -63,7 +63,7 @@ def read(data: bytes) -> Sheet:
     if len(data) > LARGEST_ANSWERS:
         raise BadSheet(f"the file has {len(data):,} bytes; an answers file has about 5,000")
     try:
-        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+        text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise BadSheet(f"line {line} is not UTF-8: save the file anew as UTF-8 text") from None
