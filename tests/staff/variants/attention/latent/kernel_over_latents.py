@@ -1,5 +1,5 @@
-"""torch's own kernel for both forms: absorbed, the latents are its keys and its values, and the rotary
-scores are the mask that it adds."""
+"""torch's own kernel for both forms: absorbed, the latents are its keys and its values, and the
+rotary scores are the mask that it adds."""
 
 import torch
 import torch.nn.functional as F
