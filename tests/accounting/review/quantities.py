@@ -46,7 +46,7 @@ BYTES = {
     **{f"{word}bytes": 1e3**n for n, word in enumerate(("kilo", "mega", "giga", "tera"), 1)},
     **{f"{word}bytes": 2**n for word, n in (("kibi", 10), ("mebi", 20), ("gibi", 30))},
 }  # fmt: skip
-OF_A_RATE = ("", "1", "t", "tok", "toks", "token", "tokens", "outputtoken", "outputtokens")
+OF_A_RATE = ("", "t", "tok", "toks", "token", "tokens", "outputtoken", "outputtokens")
 RATES = dict.fromkeys(
     [f"{token}/{second}" for token in OF_A_RATE for second in ("s", "sec", "second")] + ["tps"], 1.0
 )
@@ -90,16 +90,8 @@ SPELLED = re.compile(
     rf"(?: ?/ ?(?P<below>\d+(?:\.\d+)?(?:[eE][-+]?\d{{1,3}})?))?(?P<unit>.*)"
 )
 GROUPED = re.compile(r"\d{1,3}(?:[ ,_']\d{3})+")
-WORDS = {
-    "µ": "u",
-    "μ": "u",
-    "×": "x",
-    "−": "-",
-    ">=": "≥",
-    "\u00a0": " ",
-    "\u2009": " ",
-    "\u202f": " ",
-}
+WORDS = {"µ": "u", "μ": "u", "×": "x", "−": "-", "\u00a0": " ", "\u2009": " ", "\u202f": " "}
+WORDS |= {">=": "≥", " 1/s": " /s"}
 
 
 def understand(value: object, quantity: Quantity) -> float:
