@@ -11,10 +11,12 @@ import fcntl
 import hashlib
 import json
 import re
+import signal
 import sys
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from functools import partial
+from multiprocessing import Pool
 from pathlib import Path
 
 import torch
@@ -62,17 +64,25 @@ def main(arguments: list[str]) -> int:
 
 
 def _make() -> None:
-    with ProcessPoolExecutor(PARALLEL, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with Pool(PARALLEL, initializer=_as_worker) as pool:  # leaving it ends what still runs
         for seed in SEEDS:
-            _all(pool.map(trained, MODELS, [seed] * len(MODELS)))
-            _all(pool.map(converted, MERGES, [seed] * len(MERGES)))
+            _report(pool.imap(partial(trained, seed=seed), MODELS))
+            _report(pool.imap(partial(converted, seed=seed), MERGES))
     text = json.dumps(results(SEEDS), indent=1, ensure_ascii=False)
     RESULTS.write_text(text + "\n", encoding="utf-8")
 
 
-def _all(runs: Iterable[dict]) -> None:
+def _as_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that waits
+    torch.set_num_threads(1)
+
+
+def _report(runs: Iterable[dict]) -> None:
     for run in runs:
-        print(run["name"], f"seed {run['seed']}", run["over_grammar"], file=sys.stderr, flush=True)
+        figures = run["over_grammar"]
+        means = [figure["mean"] for figure in (figures if isinstance(figures, list) else [figures])]
+        numbers = ", ".join(f"{mean:.3f}" for mean in means)
+        print(f"{run['name']}, seed {run['seed']}: {numbers} nats over the grammar", flush=True)
 
 
 # ---- the results -------------------------------------------------------------------------------
