@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("tokenizers")
 
+from solutions.accounting import memory
 from tests.staff.heads import __main__ as make_heads
 from tests.staff.heads import measure, recipe
 from tests.staff.heads.recipe import MODELS, SCHEDULE, SEEDS
@@ -35,7 +36,7 @@ def test_a_models_results_are_complete_and_fit_together(name):
     about, config = RESULTS["models"][name], MODELS[name]
     assert about["config"] == json.loads(json.dumps(asdict(config)))
     assert about["parameters"] == sum(p.numel() for p in recipe.made(config, 1).parameters())
-    assert about["kv_bytes_per_token"] == recipe.kv_bytes_per_token(config)
+    assert about["kv_bytes_per_token"] == memory.kv_bytes_per_token(config)
     runs = about["runs"]
     baseline = RESULTS["models"][RESULTS["baseline"]]["runs"]
     assert [run["seed"] for run in runs] == list(SEEDS)

@@ -23,6 +23,7 @@ import torch
 
 from assignment.provided.models import Llama
 from assignment.provided.models.training import optimizers, train
+from solutions.accounting.memory import kv_bytes_per_token
 from tests.staff.heads.measure import TEST_STORIES, figures, grammar_nats, over_seeds
 from tests.staff.heads.recipe import (
     CONVERTED,
@@ -32,7 +33,6 @@ from tests.staff.heads.recipe import (
     SEEDS,
     UPTRAINING_STEPS,
     StoryLoss,
-    kv_bytes_per_token,
     made,
     merged,
 )

@@ -16,7 +16,6 @@ from solutions.attention.grouped_query import GroupedQueryAttention, pool_kv_hea
 from solutions.attention.latent import LatentAttention
 
 SEEDS = (1, 2, 3)
-BYTES_PER_NUMBER = 2  # as caches are kept, in 16 bits; the training is in float32
 
 
 @dataclass(frozen=True)
@@ -75,17 +74,6 @@ def made(config: LlamaConfig, seed: int) -> nn.Module:
         return Llama(config, seed=seed)
     kinds = {"full": GroupedQueryAttention, "latent": LatentAttention, "shared": SharedAttention}
     return LayeredLlama(config, kinds, seed=seed)
-
-
-def kv_bytes_per_token(config: LlamaConfig) -> int:
-    """What all layers together keep of one token."""
-    numbers = 0
-    for layer in config.attention_layers:
-        if layer.kind == "full":
-            numbers += 2 * config.num_kv_heads * config.head_dim
-        elif layer.kind == "latent":
-            numbers += layer.latent_dim + layer.rope_dim
-    return BYTES_PER_NUMBER * numbers
 
 
 def merged(mha: Llama, merge: str, seed: int) -> Llama:
