@@ -95,6 +95,11 @@ class Llama(nn.Module):
         head = self.embedding if self.config.tie_embeddings else self.head
         return F.linear(self.norm(hidden), head.weight)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights, and so of keys and values."""
+        return self.embedding.weight.dtype
+
     def save(self, path: str | Path) -> None:
         """Write weights and config to one safetensors file."""
         tensors = {name: value.contiguous() for name, value in self.state_dict().items()}

@@ -1,0 +1,277 @@
+"""An inference engine: many requests in progress, one call of the model a step for all of them.
+
+Selective batching (Orca, OSDI 2022): the tokens of a step, whatever requests they are of, are laid
+one after another and go through the linear layers as rows of one matrix. Only attention looks at
+each request by itself: at its own keys and values, which lie in the blocks of a paged cache
+(PagedAttention, arXiv:2309.06180).
+
+It puts together your own `paged_cache`, `scheduler`, and the sampling of `attention.generate`.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from assignment.provided.models import Llama
+from assignment.provided.serving import Answer, Chunk, Completion, ModelParts, Sampling, Step
+
+from ..attention.generate import next_token_probs, sample
+from .paged_cache import PagedCache
+from .scheduler import Scheduler
+
+NO_BLOCK = -1  # fills up the block tables of shorter requests
+
+
+def store_kv(
+    k: Float[Tensor, "T K H"],
+    v: Float[Tensor, "T K H"],
+    k_cache: Float[Tensor, "blocks block_size K H"],
+    v_cache: Float[Tensor, "blocks block_size K H"],
+    slots: Int[Tensor, "T"],
+) -> None:
+    """Write each token's key and value, in place, into its slot: block · block_size + offset."""
+    # BEGIN SOLUTION
+    k_cache.flatten(0, 1)[slots] = k
+    v_cache.flatten(0, 1)[slots] = v
+    # END SOLUTION
+
+
+def gather_attention(
+    q: Float[Tensor, "T N H"],
+    k_cache: Float[Tensor, "blocks block_size K H"],
+    v_cache: Float[Tensor, "blocks block_size K H"],
+    block_tables: Int[Tensor, "R W"],
+    query_lengths: Int[Tensor, "R"],
+    kv_lengths: Int[Tensor, "R"],
+) -> Float[Tensor, "T N H"]:
+    """Causal attention of the rows of a step, each over the keys and values of its own request.
+
+    Args:
+        q: first the queries of request 0, then those of request 1, …
+        block_tables: row r has the blocks of request r in order, then −1 up to the table's width.
+        query_lengths: how many queries each request has; their sum is T.
+        kv_lengths: how many tokens it has in the cache, the new ones included. Its queries are of
+            the last ones: query i stands at position kv_lengths[r] − query_lengths[r] + i.
+
+    Scale 1/√H; N query heads on K KV heads, as in `attention.grouped_query`. This is the form
+    in plain PyTorch; `kernels.paged_attention` reads the blocks where they are.
+    """
+    # BEGIN SOLUTION
+    outputs = []
+    lengths = zip(query_lengths.tolist(), kv_lengths.tolist(), strict=True)
+    for queries, table, (new, length) in zip(
+        q.split(query_lengths.tolist()), block_tables, lengths, strict=True
+    ):
+        blocks = table[: -(-length // k_cache.shape[1])]
+        keys, values = (
+            cache[blocks].flatten(0, 1)[:length].transpose(0, 1) for cache in (k_cache, v_cache)
+        )
+        positions = torch.arange(length - new, length)
+        mask = positions[:, None] >= torch.arange(length) if new > 1 else None
+        out = torch.nn.functional.scaled_dot_product_attention(
+            queries.transpose(0, 1), keys, values, attn_mask=mask, enable_gqa=True
+        )
+        outputs.append(out.transpose(0, 1))
+    return torch.cat(outputs)
+    # END SOLUTION
+
+
+class Engine:
+    """Serves requests, step by step.
+
+    Any request's tokens are those that it would get alone, whatever else is in the batch and
+    whether it is preempted: token i of answer j is what `sample` draws with
+    `sampling.uniform(j, i)` from `next_token_probs` of the logits after the tokens before it.
+
+    Size of a good answer: about 120 lines in all.
+    """
+
+    def __init__(
+        self,
+        model: Llama | ModelParts,
+        num_blocks: int,
+        block_size: int = 16,
+        *,
+        max_tokens: int = 256,
+        max_sequences: int = 16,
+        prefix_caching: bool = True,
+        attention: Callable = gather_attention,
+        store: Callable = store_kv,
+    ):
+        """
+        Args:
+            model: its `hidden` is called once a step, with tokens and positions [1, T] and
+                `attend`, and then its `logits` once, with the rows [1, S, D] that are
+                sampled from, if there are any.
+            num_blocks, block_size, prefix_caching: of the paged cache; in each layer
+                keys and values are [num_blocks, block_size, K, H] each, in the model's dtype.
+            max_tokens, max_sequences: of the scheduler.
+            attention, store: called once a layer and step as `gather_attention` and `store_kv` are.
+        """
+        self.model, self.attention, self.store = model, attention, store
+        # BEGIN SOLUTION
+        config = model.config
+        self.cache = PagedCache(num_blocks, block_size, prefix_caching=prefix_caching)
+        self.scheduler = Scheduler(self.cache, max_tokens, max_sequences)
+        shape = (config.num_layers, num_blocks, block_size, config.num_kv_heads, config.head_dim)
+        self._keys, self._values = (torch.zeros(shape, dtype=model.dtype) for _ in range(2))
+        self._answers: dict[int, Answer] = {}
+        self._forks: dict[int, list[int]] = {}  # answers that begin with this one's first token
+        # END SOLUTION
+
+    def submit(
+        self,
+        prompt: Sequence[int],
+        sampling: Sampling = Sampling(),  # noqa: B008
+        on_token: Callable[[int, int], None] | None = None,
+    ) -> int:
+        """Queue a request; returns its number. In scheduler and cache its `sampling.n` answers have
+        n numbers in a row, of which this is the first: the others begin as its forks, in the
+        step that draws their first tokens.
+
+        on_token(sample, token) is called at the end of the step in which an answer gets a token.
+
+        Raises:
+            ValueError: a token is not one of the model's, or what `Scheduler.add` refuses.
+        """
+        # BEGIN SOLUTION
+        vocab_size = self.model.config.vocab_size
+        for token in prompt:
+            if not 0 <= token < vocab_size:
+                raise ValueError(f"prompt: token {token} is not in 0 … {vocab_size - 1}")
+        first = len(self._answers)
+        self.scheduler.add(first, prompt, sampling.max_new_tokens)
+        for i in range(sampling.n):
+            self._answers[first + i] = Answer(sampling, i, on_token)
+        self._forks[first] = list(range(first + 1, first + sampling.n))
+        return first
+        # END SOLUTION
+
+    def step(self) -> Step:
+        """Compute one step, and return what it was: without chunks if there is nothing to do."""
+        # BEGIN SOLUTION
+        step = self.scheduler.schedule()
+        if not step.chunks:
+            return step
+        for source, target in step.copies:
+            self._keys[:, target] = self._keys[:, source]
+            self._values[:, target] = self._values[:, source]
+        logits = self._logits(step.chunks)
+
+        sampled = [chunk.request for chunk in step.chunks if chunk.samples]
+        forks = {number: self._forks.pop(number, []) for number in sampled}
+        drawn = self._draw(
+            [(row, to) for row, number in enumerate(sampled) for to in (number, *forks[number])],
+            logits,
+        )
+        self.scheduler.commit({number: drawn[number] for number in sampled})
+        for number in sampled:
+            for fork in forks[number]:
+                if not self._answers[fork].finished:
+                    self.scheduler.fork(number, fork, drawn[fork])
+            if self._answers[number].finished:
+                self.scheduler.remove(number)
+        for number in drawn:
+            self._answers[number].tell()
+        return step
+        # END SOLUTION
+
+    def run(self) -> None:
+        """Step until there is nothing to do."""
+        while self.step().chunks:
+            pass
+
+    def abort(self, request: int) -> None:
+        """End all answers of a request that are not finished; what they have is kept.
+
+        Raises:
+            ValueError: there is no such request.
+        """
+        # BEGIN SOLUTION
+        begun = set(self._numbers(request)) - set(self._forks.pop(request, []))
+        for number in self._numbers(request):
+            answer = self._answers[number]
+            if not answer.finished:
+                answer.finish_reason = "abort"
+                if number in begun:
+                    self.scheduler.remove(number)
+        # END SOLUTION
+
+    def completions(self, request: int) -> list[Completion]:
+        """The answers of a request, finished or not, in order.
+
+        Raises:
+            ValueError: there is no such request.
+        """
+        # BEGIN SOLUTION
+        return [self._answers[number].completion for number in self._numbers(request)]
+        # END SOLUTION
+
+    # BEGIN SOLUTION
+    def _numbers(self, request: int) -> range:
+        if request not in self._answers or self._answers[request].sample != 0:
+            raise ValueError(f"there is no request {request}")
+        return range(request, request + self._answers[request].sampling.n)
+
+    # The model.
+
+    @torch.no_grad()
+    def _logits(self, chunks: Sequence[Chunk]) -> Float[Tensor, "S V"]:
+        """All tokens of the step through the model, and the logits of those that are sampled."""
+        tokens = torch.tensor([[token for chunk in chunks for token in chunk.tokens]])
+        positions = torch.cat([torch.arange(chunk.start, chunk.stop) for chunk in chunks])
+        hidden = self.model.hidden(tokens, positions[None], self._attend(chunks, positions))
+        ends = torch.tensor([len(chunk.tokens) for chunk in chunks]).cumsum(0) - 1
+        sampled = ends[torch.tensor([chunk.samples for chunk in chunks])]
+        if len(sampled) == 0:
+            return hidden.new_empty(0, self.model.config.vocab_size)
+        return self.model.logits(hidden[:, sampled])[0]
+
+    def _attend(self, chunks: Sequence[Chunk], positions: Int[Tensor, "T"]) -> Callable:
+        """What the model calls in each layer: write the new keys and values, then read all."""
+        size = self.cache.block_size
+        tables = torch.nn.utils.rnn.pad_sequence(
+            [torch.tensor(self.cache.table(chunk.request)) for chunk in chunks],
+            batch_first=True,
+            padding_value=NO_BLOCK,
+        )
+        query_lengths = torch.tensor([len(chunk.tokens) for chunk in chunks])
+        kv_lengths = torch.tensor([chunk.stop for chunk in chunks])
+        rows = torch.arange(len(chunks)).repeat_interleave(query_lengths)
+        slots = tables[rows, positions // size] * size + positions % size
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))  # [T, heads, H]
+            k_cache, v_cache = self._keys[layer], self._values[layer]
+            self.store(k, v, k_cache, v_cache, slots)
+            out = self.attention(q, k_cache, v_cache, tables, query_lengths, kv_lengths)
+            return out.transpose(0, 1)[None]
+
+        return attend
+
+    # The tokens.
+
+    def _draw(self, wanted: list[tuple[int, int]], logits: Float[Tensor, "S V"]) -> dict[int, int]:
+        """Give each answer its next token, from its row of the logits: `wanted` has (row, number).
+
+        Answers with the same filters are drawn at once.
+        """
+        groups: dict[tuple, list[tuple[int, int]]] = defaultdict(list)
+        for row, number in wanted:
+            sampling = self._answers[number].sampling
+            filters = (sampling.temperature, sampling.top_k, sampling.top_p)
+            groups[filters].append((row, number))
+        drawn: dict[int, int] = {}
+        for filters, group in groups.items():
+            rows, numbers = map(list, zip(*group, strict=True))
+            uniforms = torch.tensor([self._answers[number].uniform for number in numbers])
+            tokens = sample(next_token_probs(logits[rows], *filters), uniforms).tolist()
+            drawn |= zip(numbers, tokens, strict=True)
+        for row, number in wanted:
+            self._answers[number].take(drawn[number], logits[row])
+        return {number: drawn[number] for _, number in wanted}
+
+    # END SOLUTION
