@@ -20,6 +20,7 @@ from tests.grading.course_file import (
     a_text,
     a_track,
     a_weights,
+    some_problems,
 )
 
 COUNTERS = ("grader", "submission")
@@ -50,6 +51,7 @@ class Problem:
     """One graded file. `groups` maps a correctness group to its weight; the first is the gate.
 
     A file that is no module holds answers: each group is a question of its own, and none a gate.
+    `needs` are problems whose answers this one is made of; all others are gradable alone.
     """
 
     name: str  # "attention.kv_cache"
@@ -60,6 +62,7 @@ class Problem:
     groups: dict[str, Fraction]
     costs: dict[str, Cost]
     file: str | None = None  # what is handed in, where it is no module: "review.toml"
+    needs: tuple[str, ...] = ()
 
     @property
     def unit(self) -> str:
@@ -140,6 +143,7 @@ def load_course(path: Path | str) -> Course:
         for name, table in top.tables("problems", PROBLEM_NAME, "problem {}")
     }
     _refuse_shared_files(top, problems)
+    _refuse_needs_not_met(top, problems)
     top.refuse_the_rest()
     return Course(title, units, problems)
 
@@ -163,6 +167,7 @@ def _problem(name: str, table: Table, units: dict[str, Unit]) -> Problem:
         groups=table.take("groups", a_weights),
         costs=_costs(table),
         file=table.take("file", a_file, default=None),
+        needs=table.take("needs", some_problems, default=()),
     )
     table.refuse_the_rest()
     return problem
@@ -174,6 +179,16 @@ def _refuse_shared_files(top: Table, problems: dict[str, Problem]) -> None:
         owner = owners.setdefault(problem.target, problem.name)
         if owner != problem.name:
             top.fault(f"{owner} and {problem.name} have the file {problem.file!r}", "one each")
+
+
+def _refuse_needs_not_met(top: Table, problems: dict[str, Problem]) -> None:
+    """What a problem needs comes before it: the file is in the order to solve them in."""
+    before: list[str] = []
+    for problem in problems.values():
+        for name in problem.needs:
+            if name not in before:
+                top.fault(f"{problem.name} needs {name!r}", "a problem that stands before it")
+        before.append(problem.name)
 
 
 def _costs(problem: Table) -> dict[str, Cost]:

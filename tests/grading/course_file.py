@@ -107,6 +107,13 @@ def a_file(value: object) -> str:
     return value
 
 
+def some_problems(value: object) -> tuple[str, ...]:
+    names = value if isinstance(value, list) else []
+    if not names or not all(isinstance(n, str) and PROBLEM_NAME.fullmatch(n) for n in names):
+        raise ValueError("a list of problems, such as ['serving.scheduler']")
+    return tuple(names)
+
+
 def a_points(value: object) -> Fraction:
     points = _number(value)
     if (points * 100).denominator != 1:

@@ -54,7 +54,7 @@ def check_problem(name: str, root: Path = ROOT) -> Iterator[Check]:
     yield from check_texts(problem, root)
     # Mutants fork this process: they go first, while nothing has run in it yet.
     yield from check_mutants(problem, root)
-    yield from check_points(problem, root, _grader(course, problem))
+    yield from check_points(course, problem, root, _grader(course, problem))
 
 
 def check_texts(problem: Problem, root: Path) -> Iterator[Check]:
@@ -119,18 +119,22 @@ def check_mutants(problem: Problem, root: Path) -> Iterator[Check]:
 
 
 def check_points(
-    problem: Problem, root: Path, grade: Callable[[Path], ProblemScore]
+    course: Course, problem: Problem, root: Path, grade: Callable[[Path], ProblemScore]
 ) -> Iterator[Check]:
-    """What the stub, the reference, and the reference with stubs all around it earn."""
+    """What the stub, the reference, and the reference with stubs all around it earn.
+
+    Around it, but for the problems whose answers it is made of.
+    """
     yield _graded("stub's points", grade(root / "assignment"), _earns_nothing)
     yield _graded("reference's points", grade(root / "solutions"), _earns_everything)
     with tempfile.TemporaryDirectory(prefix="alone-") as folder:
         tree = Path(folder) / "tree"
         ignore = shutil.ignore_patterns("provided", "__pycache__")
         shutil.copytree(root / "assignment", tree, ignore=ignore)
-        file = problem.target
-        if (root / "solutions" / file).is_file():
-            shutil.copyfile(root / "solutions" / file, tree / file)
+        for name in (problem.name, *problem.needs):
+            file = course.problems[name].target
+            if (root / "solutions" / file).is_file():
+                shutil.copyfile(root / "solutions" / file, tree / file)
         yield _graded("alone, all else stubs", grade(tree), _earns_everything)
 
 
