@@ -303,7 +303,7 @@ def points_of(root, stub, reference, alone=None):
         assert tree.is_dir()
         return score(course, given.pop(0)).problems[0]
 
-    return lines(check_problem.check_points(mask_of(root), root, grade))
+    return lines(check_problem.check_points(course, mask_of(root), root, grade))
 
 
 PASSED = record("attention.mask", "basic")

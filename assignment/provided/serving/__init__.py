@@ -10,6 +10,7 @@ ModelParts             a model whose parts are functions, for tests
 
 from .answer import Answer
 from .blocks import BlockCache, CountedBlocks, OutOfBlocks
+from .drive import drive
 from .model_parts import ModelParts
 from .sampling import Completion, Sampling
 from .script import Outcome, run_script
@@ -26,5 +27,6 @@ __all__ = [
     "Outcome",
     "Sampling",
     "Step",
+    "drive",
     "run_script",
 ]
