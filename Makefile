@@ -162,6 +162,7 @@ lint: ## ruff, and whether assignment/ and README.md are what make stubs and mak
 	@$(PY) -m tests.staff.authoring.stubs --check
 	@$(PY) -m tests.staff.authoring.readme --check
 	@$(PY) -m tests.staff.authoring.through_line --check
+	@$(PY) -m tests.staff.authoring.pictures --check
 
 .PHONY: constraints
 constraints: ## pin the newest versions that pyproject.toml allows

@@ -1,4 +1,4 @@
-"""Time SmolLM2-135M on this machine: `make speed` writes smollm2_speed.json.
+"""Time SmolLM2-135M on this machine: `make bench BENCH=speed` writes smollm2_speed.json.
 
 accounting.ipynb draws the file: what was measured, beside what `accounting.latency` predicts for a
 chip with this machine's bandwidth and FLOP rate. Those two are measured in the same run: a machine
@@ -35,6 +35,7 @@ from assignment.provided.models import Llama
 from assignment.provided.models.smollm2 import ModelNotAvailable, load_smollm2
 from submission.attention.grouped_query import grouped_query_attention
 from submission.attention.kv_cache import KVCache
+from tests.grading.results import write_whole
 
 FILE = Path(__file__).with_suffix(".json")
 THREADS, ROUNDS = 2, 7
@@ -146,13 +147,14 @@ def main() -> int:
             for name, (seconds, processor) in taken.items()
             if name[0] == kind
         ]
-    FILE.write_text(_one_row_a_line(found), encoding="utf-8")
+    write_whole(one_row_a_line(found), FILE)
     for name, value in found.items():
         print(f"{name}: {value}")
     return 0
 
 
-def _one_row_a_line(found: dict) -> str:
+def one_row_a_line(found: dict) -> str:
+    """As JSON that a person can read, too."""
     lines = []
     for name, value in found.items():
         text = json.dumps(value)

@@ -2,10 +2,8 @@
 
 Selective batching (Orca, OSDI 2022): the tokens of a step, whatever requests they are of, are laid
 one after another and go through the linear layers as rows of one matrix. Only attention looks at
-each request by itself: at its own keys and values, which lie in the blocks of a paged cache
-(PagedAttention, arXiv:2309.06180).
-
-It puts together your own `paged_cache`, `scheduler`, and the sampling of `attention.generate`.
+each request by itself: at its own keys and values, in the blocks of a paged cache (PagedAttention,
+arXiv:2309.06180). Put together from your own `paged_cache`, `scheduler` and `attention.generate`.
 """
 
 from collections import defaultdict
@@ -14,6 +12,8 @@ from collections.abc import Callable, Sequence
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.utils.rnn import pad_sequence
 
 from assignment.provided.models import Llama
 from assignment.provided.serving import Answer, Chunk, Completion, ModelParts, Sampling, Step
@@ -32,7 +32,10 @@ def store_kv(
     v_cache: Float[Tensor, "blocks block_size K H"],
     slots: Int[Tensor, "T"],
 ) -> None:
-    """Write each token's key and value, in place, into its slot: block · block_size + offset."""
+    """Write each token's key and value, in place, into its slot: block · block_size + offset.
+
+    The caches are contiguous; no other slot changes. 2 lines.
+    """
     raise NotImplementedError
 
 
@@ -48,13 +51,20 @@ def gather_attention(
 
     Args:
         q: first the queries of request 0, then those of request 1, …
-        block_tables: row r has the blocks of request r in order, then −1 up to the table's width.
-        query_lengths: how many queries each request has; their sum is T.
+        k_cache, v_cache: token i of a request lies in slot i % block_size of its block number
+            i // block_size. Any slot that is no token's may hold anything, even NaN.
+        block_tables: row r has the blocks of request r in order, at least ⌈kv_lengths[r] /
+            block_size⌉ of them, then −1 up to the table's width.
+        query_lengths: how many queries each request has, at least 1; their sum is T.
         kv_lengths: how many tokens it has in the cache, the new ones included. Its queries are of
             the last ones: query i stands at position kv_lengths[r] − query_lengths[r] + i.
 
-    Scale 1/√H; N query heads on K KV heads, as in `attention.grouped_query`. This is the form
-    in plain PyTorch; `kernels.paged_attention` reads the blocks where they are.
+    Returns:
+        In the dtype of q. No argument is changed. Scale 1/√H, N query heads on K KV heads, scores
+        and softmax in float32 at least, as in `attention.grouped_query`.
+
+    The form in plain PyTorch: it copies a request's blocks next to each other, and attends as ever.
+    `kernels.paged_attention` reads them where they are. About 15 lines.
     """
     raise NotImplementedError
 
@@ -62,9 +72,14 @@ def gather_attention(
 class Engine:
     """Serves requests, step by step.
 
-    Any request's tokens are those that it would get alone, whatever else is in the batch and
-    whether it is preempted: token i of answer j is what `sample` draws with
-    `sampling.uniform(j, i)` from `next_token_probs` of the logits after the tokens before it.
+    A request's tokens are those that it would get alone, whatever else is in the batch and however
+    often it is preempted: token i of answer j is what `sample` draws with `sampling.uniform(j, i)`
+    from `next_token_probs` of the logits after the tokens before it. (A batch may round otherwise;
+    where that decides between two tokens, either is right.) `Answer` is given: it keeps the tokens
+    of one answer and their log-probabilities, and knows when it is finished.
+
+    Attributes: model; cache and scheduler, your `PagedCache` and `Scheduler`. Answers that are
+    finished or aborted have left both.
 
     Size of a good answer: about 120 lines in all.
     """
@@ -89,7 +104,8 @@ class Engine:
             num_blocks, block_size, prefix_caching: of the paged cache; in each layer
                 keys and values are [num_blocks, block_size, K, H] each, in the model's dtype.
             max_tokens, max_sequences: of the scheduler.
-            attention, store: called once a layer and step as `gather_attention` and `store_kv` are.
+            attention, store: called as `gather_attention` and `store_kv` are, once each in a layer
+                and step: `store` first, so that the new tokens see themselves.
         """
         self.model, self.attention, self.store = model, attention, store
         raise NotImplementedError
@@ -104,10 +120,12 @@ class Engine:
         n numbers in a row, of which this is the first: the others begin as its forks, in the
         step that draws their first tokens.
 
-        on_token(sample, token) is called at the end of the step in which an answer gets a token.
+        on_token(sample, token) is called at the end of the step in which an answer gets a token. It
+        may submit and abort.
 
         Raises:
-            ValueError: a token is not one of the model's, or what `Scheduler.add` refuses.
+            ValueError: a token is not one of the model's, or what `Scheduler.add` refuses. Nothing
+                has changed then.
         """
         raise NotImplementedError
 

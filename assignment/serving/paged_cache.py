@@ -12,7 +12,8 @@ SOSP 2023, arXiv:2309.06180.
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 from assignment.provided.serving import OutOfBlocks
 
@@ -34,9 +35,9 @@ class PagedCache:
     A request is a number of your choice. Its tokens have room in the cache first, and are computed
     later: `open` and `append` take room, `commit` says that keys and values are there.
 
-    Every method that changes something is all or nothing: if it raises, nothing has changed.
-    All of them raise ValueError for a request that is not open (or, if new, is), and for an
-    empty list of tokens. Errors name the request.
+    Errors. A method that raises has changed nothing. All of them raise ValueError for a request
+    that is not open (or is, if it should be new), `open` and `append` also for an empty list of
+    tokens. A message names the request, and the number that does not fit.
 
     Sharing. A block may be in several tables. It is free when it is in none. Nobody writes to a
     shared block: an `append` that would, gets a copy of its own first.
@@ -51,7 +52,10 @@ class PagedCache:
     has been free for longest, and of those that became free in one `close` the one that is last in
     the table. So prefixes lose their ends first.
 
-    Size of a good answer: about 100 lines in all.
+    Work. What one token more costs, `append` and `commit`, does not grow with the request.
+
+    Hints: count in how many tables each block is. An `OrderedDict` is a queue that lets go of its
+    middle, too. Size of a good answer: about 120 lines in all.
     """
 
     def __init__(
@@ -66,14 +70,13 @@ class PagedCache:
         Args:
             num_blocks, block_size: at least 1 each, else a ValueError. Blocks are 0 … num_blocks−1.
             prefix_caching: whether `open` may find anything.
-            hash_block: makes the keys of published blocks. Whatever it returns, and if it is the
-                same for all blocks, no request ever gets a block with other tokens than its
-                own, or behind other tokens: keys find candidates, tokens decide. It is called
-                once for each block that is looked up or published, not again for blocks before it.
+            hash_block: makes the keys of published blocks. Whatever it returns, if only the same
+                for all blocks, no request ever gets a block with other tokens than its own, or
+                behind other tokens: keys find candidates, tokens decide. It is called once for
+                each block that is looked up or published, not again for the blocks before it.
         """
-        for name, value in {"num_blocks": num_blocks, "block_size": block_size}.items():
-            if value < 1:
-                raise ValueError(f"{name} is {value}, expected at least 1")
+        if num_blocks < 1 or block_size < 1:
+            raise ValueError(f"{num_blocks} blocks of {block_size} tokens: expected at least 1")
         self.num_blocks, self.block_size = num_blocks, block_size
         raise NotImplementedError
 

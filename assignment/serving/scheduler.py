@@ -13,39 +13,47 @@ from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from assignment.provided.serving import BlockCache, Chunk, OutOfBlocks, Step
+from assignment.provided.serving import Chunk, OutOfBlocks, Step
 
 
 class Scheduler:
     """Plans the steps of a server.
 
-    A request waits (it has no blocks) or runs. When it is admitted, it is in its prefill until all
-    the tokens that it has by then are computed, and then it decodes: in each step it brings the
-    token that it got from the last. The order of arrival is that of `add`; a fork stands right
-    behind the request that it came from and that one's earlier forks.
+    A request waits, and holds no blocks, or it runs. From its admission until all tokens that it
+    has by then are computed, it is in its prefill. After that it decodes: each step it brings one
+    token, the one that it got from the last.
 
-    The policy, for one step of at most `max_tokens` tokens:
-      1. Every running request that decodes gets its one token, in order of arrival.
-      2. The running requests in their prefill get as many of their tokens as the step still has
-         room for, in order of arrival.
-      3. Waiting requests are admitted in order of arrival, while fewer than `max_sequences` run and
-         the step has room: `cache.open` with all the request's tokens, and then as many of those
-         that are not computed as there is room for. At the first for which there are no blocks
-         this ends: nobody overtakes. In a step in which 1. has preempted, nobody is admitted.
-      If there is no block for a decode, the running request that arrived last is preempted, until
-      there is one, or until it has come to the one that decodes itself: its blocks go
-      back, and it waits, in its place in the order of arrival, with all tokens it has, none of them
-      computed.
-    So a request that decodes gets a token in every step unless it is preempted; the first in order
-    of arrival never is; and a large one waits for room, but nobody takes it from under its nose.
+    Order of arrival: that of `add`. A fork comes behind its parent, the parent's earlier forks and
+    whatever was forked from those, and before everybody else.
+
+    The policy. A step has at most `max_tokens` tokens, and at most `max_sequences` requests run.
+      1. Decodes. In order of arrival, each running request that decodes gets its one token:
+         `cache.append` takes room for it. At OutOfBlocks the running request that arrived last is
+         preempted, be it in its prefill, and `append` is tried again, until there is room or the
+         request that decodes was the last itself and is preempted.
+      2. Prefill. The running request in its prefill, of which there is one at most, gets as many
+         of its tokens as the step still has room for. They have blocks since its admission.
+      3. Admissions, in no step in which 1. has preempted. In order of arrival, while fewer than
+         `max_sequences` run and the step has room for a token, a waiting request is admitted:
+         `cache.open` takes blocks for all its tokens and says how many are computed; of the others
+         it gets as many as the step has room for. At OutOfBlocks nobody else is admitted in
+         this step: nobody overtakes.
+    A preempted request gives its blocks back (`cache.close`) and waits, at its place in the order
+    of arrival, with all its tokens, the new ones too, none of them computed.
+    What is free, only the cache knows: blocks may be shared, or held by others. Ask it, and catch
+    OutOfBlocks. The chunks of a step may stand in any order.
+
+    So who decodes gets a token in every step unless preempted; who arrived first never is; and a
+    large request waits for room, but nobody takes it from under its nose.
 
     Size of a good answer: about 80 lines in all.
     """
 
-    def __init__(self, cache: BlockCache, max_tokens: int, max_sequences: int):
+    def __init__(self, cache: object, max_tokens: int, max_sequences: int):
         """
         Args:
-            cache: told of everything that happens: `open`, `append`, `commit`, `fork`, `close`.
+            cache: a `provided.serving.BlockCache`. Its `open`, `append`, `commit`, `fork` and
+                `close` are told what happens.
             max_tokens: most tokens in one step.
             max_sequences: most requests that run at the same time.
 
@@ -60,17 +68,23 @@ class Scheduler:
         raise NotImplementedError
 
     def add(self, request: int, tokens: Sequence[int], max_new_tokens: int) -> None:
-        """A new request waits.
+        """A new request waits. `tokens` stays the caller's: it is copied and not changed.
+
+        Whoever calls takes a request out (`remove`) once it has max_new_tokens new ones.
 
         Raises:
-            ValueError: the number is in use; there are no tokens, or max_new_tokens is below 1; or
-                it could never run to its end, alone and with the whole cache: its
-                last new token is never computed, all others must fit. Nothing has changed then.
+            ValueError: there is a request with this number, waiting or running; there are no
+                tokens; max_new_tokens is below 1; or it could not run to its end even with the
+                whole cache to itself: all its tokens but the last new one, which is never
+                computed, must fit. The message names the request, how many tokens it has and may
+                get, num_blocks and block_size. Nothing has changed then.
         """
         raise NotImplementedError
 
     def schedule(self) -> Step:
-        """Plan the next step, and take the blocks for it. An empty Step if there is nothing to do.
+        """Plan the next step by the policy, and take the blocks for it.
+
+        An empty Step if there is nothing to do; such a one is not committed.
 
         Raises:
             RuntimeError: the last step that had chunks is not committed.
@@ -78,28 +92,33 @@ class Scheduler:
         raise NotImplementedError
 
     def commit(self, new_tokens: Mapping[int, int]) -> None:
-        """The step that `schedule` returned has been computed.
+        """The step that `schedule` returned last has been computed; `cache.commit` is told so.
 
         Args:
             new_tokens: the next token of each request whose chunk says `samples`, and of no other.
 
         Raises:
-            RuntimeError: there is no such step. ValueError: new_tokens is for other requests.
+            RuntimeError: there is no step with chunks that is not committed.
+            ValueError: new_tokens is for other requests. Nothing has changed then.
         """
         raise NotImplementedError
 
     def fork(self, request: int, new_request: int, token: int) -> None:
-        """Right after `commit`: a new request as `request`, but with another newest token.
+        """Between `commit` and `schedule`: a new request with the tokens of one that decodes, but
+        with `token` for the newest.
 
-        It shares the blocks and runs, if fewer than `max_sequences` do; else it waits.
+        If fewer than `max_sequences` run, whoever waits, it runs at once, and decodes: it shares
+        the blocks (`cache.fork`). Else it waits, and has nothing computed.
 
         Raises:
-            ValueError: there is no `request` that decodes, or there is a `new_request`.
+            ValueError: `request` is none that decodes, or there is a `new_request` already.
+                Nothing has changed then.
         """
         raise NotImplementedError
 
     def remove(self, request: int) -> None:
-        """Between steps: a request has finished, or is aborted; its blocks go back.
+        """Between `commit` and `schedule`: a request has finished, or is aborted, waiting or
+        running. Its blocks go back at once, and its number may be used again.
 
         Raises:
             ValueError: there is no such request.

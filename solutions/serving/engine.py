@@ -2,10 +2,8 @@
 
 Selective batching (Orca, OSDI 2022): the tokens of a step, whatever requests they are of, are laid
 one after another and go through the linear layers as rows of one matrix. Only attention looks at
-each request by itself: at its own keys and values, which lie in the blocks of a paged cache
-(PagedAttention, arXiv:2309.06180).
-
-It puts together your own `paged_cache`, `scheduler`, and the sampling of `attention.generate`.
+each request by itself: at its own keys and values, in the blocks of a paged cache (PagedAttention,
+arXiv:2309.06180). Put together from your own `paged_cache`, `scheduler` and `attention.generate`.
 """
 
 from collections import defaultdict
@@ -14,6 +12,8 @@ from collections.abc import Callable, Sequence
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.utils.rnn import pad_sequence
 
 from assignment.provided.models import Llama
 from assignment.provided.serving import Answer, Chunk, Completion, ModelParts, Sampling, Step
@@ -32,10 +32,13 @@ def store_kv(
     v_cache: Float[Tensor, "blocks block_size K H"],
     slots: Int[Tensor, "T"],
 ) -> None:
-    """Write each token's key and value, in place, into its slot: block · block_size + offset."""
+    """Write each token's key and value, in place, into its slot: block · block_size + offset.
+
+    The caches are contiguous; no other slot changes. 2 lines.
+    """
     # BEGIN SOLUTION
-    k_cache.flatten(0, 1)[slots] = k
-    v_cache.flatten(0, 1)[slots] = v
+    k_cache.view(-1, *k.shape[1:])[slots] = k
+    v_cache.view(-1, *v.shape[1:])[slots] = v
     # END SOLUTION
 
 
@@ -51,40 +54,54 @@ def gather_attention(
 
     Args:
         q: first the queries of request 0, then those of request 1, …
-        block_tables: row r has the blocks of request r in order, then −1 up to the table's width.
-        query_lengths: how many queries each request has; their sum is T.
+        k_cache, v_cache: token i of a request lies in slot i % block_size of its block number
+            i // block_size. Any slot that is no token's may hold anything, even NaN.
+        block_tables: row r has the blocks of request r in order, at least ⌈kv_lengths[r] /
+            block_size⌉ of them, then −1 up to the table's width.
+        query_lengths: how many queries each request has, at least 1; their sum is T.
         kv_lengths: how many tokens it has in the cache, the new ones included. Its queries are of
             the last ones: query i stands at position kv_lengths[r] − query_lengths[r] + i.
 
-    Scale 1/√H; N query heads on K KV heads, as in `attention.grouped_query`. This is the form
-    in plain PyTorch; `kernels.paged_attention` reads the blocks where they are.
+    Returns:
+        In the dtype of q. No argument is changed. Scale 1/√H, N query heads on K KV heads, scores
+        and softmax in float32 at least, as in `attention.grouped_query`.
+
+    The form in plain PyTorch: it copies a request's blocks next to each other, and attends as ever.
+    `kernels.paged_attention` reads them where they are. About 15 lines.
     """
     # BEGIN SOLUTION
-    outputs = []
+    block_size, num_kv_heads = k_cache.shape[1:3]
+    grouped = q.unflatten(1, (num_kv_heads, -1))  # [T, K, N / K, H]
     lengths = zip(query_lengths.tolist(), kv_lengths.tolist(), strict=True)
-    for queries, table, (new, length) in zip(
-        q.split(query_lengths.tolist()), block_tables, lengths, strict=True
-    ):
-        blocks = table[: -(-length // k_cache.shape[1])]
-        keys, values = (
-            cache[blocks].flatten(0, 1)[:length].transpose(0, 1) for cache in (k_cache, v_cache)
+    outputs, first = [], 0
+    for table, (new, length) in zip(block_tables, lengths, strict=True):
+        blocks = table[: -(-length // block_size)]
+        keys, values = (  # [K, length, H]
+            cache.index_select(0, blocks).flatten(0, 1)[:length].transpose(0, 1)
+            for cache in (k_cache, v_cache)
         )
-        positions = torch.arange(length - new, length)
-        mask = positions[:, None] >= torch.arange(length) if new > 1 else None
-        out = torch.nn.functional.scaled_dot_product_attention(
-            queries.transpose(0, 1), keys, values, attn_mask=mask, enable_gqa=True
-        )
-        outputs.append(out.transpose(0, 1))
-    return torch.cat(outputs)
+        # The query heads of a KV head become queries of that head: no key is copied for each.
+        queries = grouped[first : first + new].transpose(0, 1).flatten(1, 2)
+        places = torch.arange(length - new, length).repeat_interleave(grouped.shape[2])
+        mask = places[:, None] >= torch.arange(length) if new > 1 else None
+        out = scaled_dot_product_attention(queries[None], keys[None], values[None], mask)[0]
+        outputs.append(out.unflatten(1, (new, -1)).transpose(0, 1))
+        first += new
+    return torch.cat(outputs).flatten(1, 2)
     # END SOLUTION
 
 
 class Engine:
     """Serves requests, step by step.
 
-    Any request's tokens are those that it would get alone, whatever else is in the batch and
-    whether it is preempted: token i of answer j is what `sample` draws with
-    `sampling.uniform(j, i)` from `next_token_probs` of the logits after the tokens before it.
+    A request's tokens are those that it would get alone, whatever else is in the batch and however
+    often it is preempted: token i of answer j is what `sample` draws with `sampling.uniform(j, i)`
+    from `next_token_probs` of the logits after the tokens before it. (A batch may round otherwise;
+    where that decides between two tokens, either is right.) `Answer` is given: it keeps the tokens
+    of one answer and their log-probabilities, and knows when it is finished.
+
+    Attributes: model; cache and scheduler, your `PagedCache` and `Scheduler`. Answers that are
+    finished or aborted have left both.
 
     Size of a good answer: about 120 lines in all.
     """
@@ -109,7 +126,8 @@ class Engine:
             num_blocks, block_size, prefix_caching: of the paged cache; in each layer
                 keys and values are [num_blocks, block_size, K, H] each, in the model's dtype.
             max_tokens, max_sequences: of the scheduler.
-            attention, store: called once a layer and step as `gather_attention` and `store_kv` are.
+            attention, store: called as `gather_attention` and `store_kv` are, once each in a layer
+                and step: `store` first, so that the new tokens see themselves.
         """
         self.model, self.attention, self.store = model, attention, store
         # BEGIN SOLUTION
@@ -119,7 +137,7 @@ class Engine:
         shape = (config.num_layers, num_blocks, block_size, config.num_kv_heads, config.head_dim)
         self._keys, self._values = (torch.zeros(shape, dtype=model.dtype) for _ in range(2))
         self._answers: dict[int, Answer] = {}
-        self._forks: dict[int, list[int]] = {}  # answers that begin with this one's first token
+        self._forks: dict[int, list[int]] = {}  # which answers begin when this one begins
         # END SOLUTION
 
     def submit(
@@ -132,10 +150,12 @@ class Engine:
         n numbers in a row, of which this is the first: the others begin as its forks, in the
         step that draws their first tokens.
 
-        on_token(sample, token) is called at the end of the step in which an answer gets a token.
+        on_token(sample, token) is called at the end of the step in which an answer gets a token. It
+        may submit and abort.
 
         Raises:
-            ValueError: a token is not one of the model's, or what `Scheduler.add` refuses.
+            ValueError: a token is not one of the model's, or what `Scheduler.add` refuses. Nothing
+                has changed then.
         """
         # BEGIN SOLUTION
         vocab_size = self.model.config.vocab_size
@@ -163,10 +183,8 @@ class Engine:
 
         sampled = [chunk.request for chunk in step.chunks if chunk.samples]
         forks = {number: self._forks.pop(number, []) for number in sampled}
-        drawn = self._draw(
-            [(row, to) for row, number in enumerate(sampled) for to in (number, *forks[number])],
-            logits,
-        )
+        rows = {to: row for row, number in enumerate(sampled) for to in (number, *forks[number])}
+        drawn = self._draw(rows, logits)
         self.scheduler.commit({number: drawn[number] for number in sampled})
         for number in sampled:
             for fork in forks[number]:
@@ -174,7 +192,7 @@ class Engine:
                     self.scheduler.fork(number, fork, drawn[fork])
             if self._answers[number].finished:
                 self.scheduler.remove(number)
-        for number in drawn:
+        for number in rows:  # last: whoever is told may abort
             self._answers[number].tell()
         return step
         # END SOLUTION
@@ -191,12 +209,12 @@ class Engine:
             ValueError: there is no such request.
         """
         # BEGIN SOLUTION
-        begun = set(self._numbers(request)) - set(self._forks.pop(request, []))
-        for number in self._numbers(request):
-            answer = self._answers[number]
-            if not answer.finished:
-                answer.finish_reason = "abort"
-                if number in begun:
+        numbers = self._numbers(request)
+        not_begun = self._forks.pop(request, [])
+        for number in numbers:
+            if not self._answers[number].finished:
+                self._answers[number].finish_reason = "abort"
+                if number not in not_begun:
                     self.scheduler.remove(number)
         # END SOLUTION
 
@@ -233,11 +251,8 @@ class Engine:
     def _attend(self, chunks: Sequence[Chunk], positions: Int[Tensor, "T"]) -> Callable:
         """What the model calls in each layer: write the new keys and values, then read all."""
         size = self.cache.block_size
-        tables = torch.nn.utils.rnn.pad_sequence(
-            [torch.tensor(self.cache.table(chunk.request)) for chunk in chunks],
-            batch_first=True,
-            padding_value=NO_BLOCK,
-        )
+        tables = [torch.tensor(self.cache.table(chunk.request)) for chunk in chunks]
+        tables = pad_sequence(tables, batch_first=True, padding_value=NO_BLOCK)
         query_lengths = torch.tensor([len(chunk.tokens) for chunk in chunks])
         kv_lengths = torch.tensor([chunk.stop for chunk in chunks])
         rows = torch.arange(len(chunks)).repeat_interleave(query_lengths)
@@ -254,24 +269,22 @@ class Engine:
 
     # The tokens.
 
-    def _draw(self, wanted: list[tuple[int, int]], logits: Float[Tensor, "S V"]) -> dict[int, int]:
-        """Give each answer its next token, from its row of the logits: `wanted` has (row, number).
+    def _draw(self, rows: dict[int, int], logits: Float[Tensor, "S V"]) -> dict[int, int]:
+        """Give each answer its next token, drawn from its row of the logits.
 
         Answers with the same filters are drawn at once.
         """
-        groups: dict[tuple, list[tuple[int, int]]] = defaultdict(list)
-        for row, number in wanted:
+        groups: dict[tuple, list[int]] = defaultdict(list)
+        for number in rows:
             sampling = self._answers[number].sampling
-            filters = (sampling.temperature, sampling.top_k, sampling.top_p)
-            groups[filters].append((row, number))
+            groups[sampling.temperature, sampling.top_k, sampling.top_p].append(number)
         drawn: dict[int, int] = {}
-        for filters, group in groups.items():
-            rows, numbers = map(list, zip(*group, strict=True))
+        for filters, numbers in groups.items():
             uniforms = torch.tensor([self._answers[number].uniform for number in numbers])
-            tokens = sample(next_token_probs(logits[rows], *filters), uniforms).tolist()
-            drawn |= zip(numbers, tokens, strict=True)
-        for row, number in wanted:
+            probs = next_token_probs(logits[[rows[number] for number in numbers]], *filters)
+            drawn |= zip(numbers, sample(probs, uniforms).tolist(), strict=True)
+        for number, row in rows.items():
             self._answers[number].take(drawn[number], logits[row])
-        return {number: drawn[number] for _, number in wanted}
+        return drawn
 
     # END SOLUTION

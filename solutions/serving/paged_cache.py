@@ -12,7 +12,8 @@ SOSP 2023, arXiv:2309.06180.
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 from assignment.provided.serving import OutOfBlocks
 
@@ -31,22 +32,25 @@ def hash_block(before: Hashable | None, tokens: tuple[int, ...]) -> bytes:
 # BEGIN SOLUTION
 @dataclass(eq=False)
 class _Prefix:
-    """A published block: the tokens in it, behind those of its parent."""
+    """All tokens from the first to the end of a full block: those of `parent`, then `tokens`.
+
+    block: the published block that holds the last of them, or None while there is none.
+    """
 
     key: Hashable
     parent: "_Prefix | None"
     tokens: tuple[int, ...]
-    block: int
+    block: int | None = None
 
 
 @dataclass
 class _Held:
-    """What one request has. `prefixes`: of its first blocks, as far as they are published."""
+    """What one request has. `prefixes`: those that its computed full blocks end, one a block."""
 
     tokens: list[int]
     computed: int
     table: list[int]
-    prefixes: list[_Prefix] = field(default_factory=list)
+    prefixes: list[_Prefix]
 
 
 # END SOLUTION
@@ -58,9 +62,9 @@ class PagedCache:
     A request is a number of your choice. Its tokens have room in the cache first, and are computed
     later: `open` and `append` take room, `commit` says that keys and values are there.
 
-    Every method that changes something is all or nothing: if it raises, nothing has changed.
-    All of them raise ValueError for a request that is not open (or, if new, is), and for an
-    empty list of tokens. Errors name the request.
+    Errors. A method that raises has changed nothing. All of them raise ValueError for a request
+    that is not open (or is, if it should be new), `open` and `append` also for an empty list of
+    tokens. A message names the request, and the number that does not fit.
 
     Sharing. A block may be in several tables. It is free when it is in none. Nobody writes to a
     shared block: an `append` that would, gets a copy of its own first.
@@ -75,7 +79,10 @@ class PagedCache:
     has been free for longest, and of those that became free in one `close` the one that is last in
     the table. So prefixes lose their ends first.
 
-    Size of a good answer: about 100 lines in all.
+    Work. What one token more costs, `append` and `commit`, does not grow with the request.
+
+    Hints: count in how many tables each block is. An `OrderedDict` is a queue that lets go of its
+    middle, too. Size of a good answer: about 120 lines in all.
     """
 
     def __init__(
@@ -90,23 +97,23 @@ class PagedCache:
         Args:
             num_blocks, block_size: at least 1 each, else a ValueError. Blocks are 0 … num_blocks−1.
             prefix_caching: whether `open` may find anything.
-            hash_block: makes the keys of published blocks. Whatever it returns, and if it is the
-                same for all blocks, no request ever gets a block with other tokens than its
-                own, or behind other tokens: keys find candidates, tokens decide. It is called
-                once for each block that is looked up or published, not again for blocks before it.
+            hash_block: makes the keys of published blocks. Whatever it returns, if only the same
+                for all blocks, no request ever gets a block with other tokens than its own, or
+                behind other tokens: keys find candidates, tokens decide. It is called once for
+                each block that is looked up or published, not again for the blocks before it.
         """
-        for name, value in {"num_blocks": num_blocks, "block_size": block_size}.items():
-            if value < 1:
-                raise ValueError(f"{name} is {value}, expected at least 1")
+        if num_blocks < 1 or block_size < 1:
+            raise ValueError(f"{num_blocks} blocks of {block_size} tokens: expected at least 1")
         self.num_blocks, self.block_size = num_blocks, block_size
         # BEGIN SOLUTION
         self._prefix_caching, self._hash_block = prefix_caching, hash_block
         self._requests: dict[int, _Held] = {}
-        self._holders = [0] * num_blocks
+        self._holders = [0] * num_blocks  # in how many tables each block is
         self._empty = OrderedDict.fromkeys(range(num_blocks))  # free and not published
         self._kept: OrderedDict[int, None] = OrderedDict()  # free and published, longest first
-        self._by_key: dict[Hashable, _Prefix] = {}
         self._published: dict[int, _Prefix] = {}  # by block
+        # A prefix lives as long as a block, a request or a longer prefix refers to it.
+        self._prefixes: WeakValueDictionary[Hashable, _Prefix] = WeakValueDictionary()
         # END SOLUTION
 
     @property
@@ -148,8 +155,9 @@ class PagedCache:
         # BEGIN SOLUTION
         if request in self._requests:
             raise ValueError(f"request {request} is open already")
-        tokens = _checked(request, tokens)
-        prefixes = self._find(tokens[: len(tokens) - 1])
+        if not tokens:
+            raise ValueError(f"request {request}: expected at least one token, got none")
+        prefixes = self._find(tokens)
         shared = [prefix.block for prefix in prefixes]
         needed = self._blocks(len(tokens)) - len(shared)
         free = self.num_free - sum(self._holders[block] == 0 for block in shared)
@@ -157,9 +165,8 @@ class PagedCache:
             raise OutOfBlocks(request, needed, free)
         for block in shared:
             self._hold(block)
-        table = shared + [self._take() for _ in range(needed)]
-        computed = len(shared) * self.block_size
-        self._requests[request] = _Held(tokens, computed, table, prefixes)
+        computed, table = len(shared) * self.block_size, shared + self._take(needed)
+        self._requests[request] = _Held(list(tokens), computed, table, prefixes)
         return computed
         # END SOLUTION
 
@@ -175,7 +182,8 @@ class PagedCache:
         """
         # BEGIN SOLUTION
         held = self._get(request)
-        tokens = _checked(request, tokens)
+        if not tokens:
+            raise ValueError(f"request {request}: expected at least one token, got none")
         last, filled = divmod(len(held.tokens), self.block_size)
         copy = filled > 0 and self._holders[held.table[last]] > 1
         added = self._blocks(len(held.tokens) + len(tokens)) - len(held.table)
@@ -184,12 +192,12 @@ class PagedCache:
 
         copies = []
         if copy:
-            shared, held.table[last] = held.table[last], self._take()
-            self._release(shared)
-            copies.append((shared, held.table[last]))
+            copies = [(held.table[last], *self._take(1))]
+            self._release(held.table[last])
+            held.table[last] = copies[0][1]
         elif filled:
             self._withdraw(held.table[last])
-        held.table += [self._take() for _ in range(added)]
+        held.table += self._take(added)
         held.tokens += tokens
         return copies
         # END SOLUTION
@@ -204,7 +212,7 @@ class PagedCache:
         held = self._get(request)
         left = len(held.tokens) - held.computed
         if not 0 <= count <= left:
-            raise ValueError(f"count is {count}, but request {request} has {left} to compute")
+            raise ValueError(f"request {request} has {left} tokens to compute, not {count}")
         before, held.computed = held.computed, held.computed + count
         if self._prefix_caching:
             for index in range(before // self.block_size, held.computed // self.block_size):
@@ -221,8 +229,7 @@ class PagedCache:
         held = self._get(request)
         if new_request in self._requests:
             raise ValueError(f"request {new_request} is open already")
-        if held.computed < len(held.tokens):
-            left = len(held.tokens) - held.computed
+        if left := len(held.tokens) - held.computed:
             raise ValueError(f"request {request} still has {left} tokens to compute")
         for block in held.table:
             self._hold(block)
@@ -241,9 +248,7 @@ class PagedCache:
         # BEGIN SOLUTION
         held = self._get(request)
         if not 0 <= length <= len(held.tokens):
-            raise ValueError(
-                f"length is {length}, expected 0 to {len(held.tokens)}, which request {request} has"
-            )
+            raise ValueError(f"request {request} has {len(held.tokens)} tokens, not {length}")
         kept = self._blocks(length)
         for block in reversed(held.table[kept:]):
             self._release(block)
@@ -271,12 +276,13 @@ class PagedCache:
 
     # Blocks and their holders.
 
-    def _take(self) -> int:
-        """A free block, for new content."""
-        block, _ = (self._empty or self._kept).popitem(last=False)
-        self._withdraw(block)
-        self._holders[block] = 1
-        return block
+    def _take(self, count: int) -> list[int]:
+        """Free blocks, for new content."""
+        blocks = [(self._empty or self._kept).popitem(last=False)[0] for _ in range(count)]
+        for block in blocks:
+            self._withdraw(block)
+            self._holders[block] = 1
+        return blocks
 
     def _hold(self, block: int) -> None:
         if self._holders[block] == 0:
@@ -290,56 +296,43 @@ class PagedCache:
 
     # Published blocks.
 
-    def _find(self, tokens: list[int]) -> list[_Prefix]:
+    def _find(self, tokens: Sequence[int]) -> list[_Prefix]:
+        """The published prefixes of `tokens`, up to the first that is not; never all tokens."""
         found: list[_Prefix] = []
-        if not self._prefix_caching:
-            return found
-        for start in range(0, len(tokens) - self.block_size + 1, self.block_size):
-            parent = found[-1] if found else None
-            content = tuple(tokens[start : start + self.block_size])
-            prefix = self._lookup(self._key(parent, content), parent, content)
-            if prefix is None:
+        ends = range(self.block_size, len(tokens), self.block_size)
+        for end in ends if self._prefix_caching else ():
+            prefix = self._prefix(found, tokens[end - self.block_size : end])
+            if prefix is None or prefix.block is None:
                 break
             found.append(prefix)
         return found
 
-    def _key(self, parent: _Prefix | None, content: tuple[int, ...]) -> Hashable:
-        return self._hash_block(parent.key if parent else None, content)
+    def _prefix(self, before: list[_Prefix], tokens: Sequence[int]) -> _Prefix | None:
+        """The prefix with one block more than those `before`; None if its key stands for another.
 
-    def _lookup(self, key: Hashable, parent: _Prefix | None, content: tuple) -> _Prefix | None:
-        prefix = self._by_key.get(key)
-        same = prefix is not None and prefix.parent is parent and prefix.tokens == content
+        Prefixes with the same tokens are the same object.
+        """
+        parent, content = before[-1] if before else None, tuple(tokens)
+        key = self._hash_block(parent.key if parent else None, content)
+        prefix = self._prefixes.get(key)
+        if prefix is None:
+            prefix = self._prefixes[key] = _Prefix(key, parent, content)
+        same = prefix.parent is parent and prefix.tokens == content
         return prefix if same else None
 
     def _publish(self, held: _Held, index: int) -> None:
-        """Publish the request's block `index`, if all before it are."""
-        if len(held.prefixes) != index:
-            return
-        parent = held.prefixes[-1] if index else None
+        """Publish a full block of a request, if all before it could be."""
         start = index * self.block_size
-        content = tuple(held.tokens[start : start + self.block_size])
-        key = self._key(parent, content)
-        prefix = self._lookup(key, parent, content)
-        if prefix is None:
-            if key in self._by_key:
-                return  # two contents with one key: the first keeps it
-            prefix = _Prefix(key, parent, content, held.table[index])
-            self._by_key[key] = self._published[prefix.block] = prefix
-        held.prefixes.append(prefix)
+        tokens = held.tokens[start : start + self.block_size]
+        prefix = self._prefix(held.prefixes, tokens) if len(held.prefixes) == index else None
+        if prefix is not None:
+            held.prefixes.append(prefix)
+            if prefix.block is None:
+                prefix.block = held.table[index]
+                self._published[prefix.block] = prefix
 
     def _withdraw(self, block: int) -> None:
-        prefix = self._published.pop(block, None)
-        if prefix is not None:
-            del self._by_key[prefix.key]
+        if prefix := self._published.pop(block, None):
+            prefix.block = None
 
     # END SOLUTION
-
-
-# BEGIN SOLUTION
-def _checked(request: int, tokens: Sequence[int]) -> list[int]:
-    if not tokens:
-        raise ValueError(f"request {request}: expected at least one token, got none")
-    return list(tokens)
-
-
-# END SOLUTION

@@ -13,7 +13,7 @@ from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from assignment.provided.serving import BlockCache, Chunk, OutOfBlocks, Step
+from assignment.provided.serving import Chunk, OutOfBlocks, Step
 
 
 # BEGIN SOLUTION
@@ -21,7 +21,7 @@ from assignment.provided.serving import BlockCache, Chunk, OutOfBlocks, Step
 class _Request:
     """`tokens`: all that it has; of these `placed` have room in the cache, `computed` are computed.
 
-    `order`: its place in the order of arrival.
+    `order`: its place in the order of arrival: a fork's is its parent's and one number more.
     """
 
     order: tuple[int, ...]
@@ -33,7 +33,8 @@ class _Request:
 
     @property
     def decodes(self) -> bool:
-        return self.computed == self.placed == len(self.tokens) - 1
+        """It runs, and its newest token has no room yet. A prefill has room for all it has."""
+        return 0 < self.placed < len(self.tokens)
 
     def __lt__(self, other: "_Request") -> bool:
         return self.order < other.order
@@ -45,33 +46,41 @@ class _Request:
 class Scheduler:
     """Plans the steps of a server.
 
-    A request waits (it has no blocks) or runs. When it is admitted, it is in its prefill until all
-    the tokens that it has by then are computed, and then it decodes: in each step it brings the
-    token that it got from the last. The order of arrival is that of `add`; a fork stands right
-    behind the request that it came from and that one's earlier forks.
+    A request waits, and holds no blocks, or it runs. From its admission until all tokens that it
+    has by then are computed, it is in its prefill. After that it decodes: each step it brings one
+    token, the one that it got from the last.
 
-    The policy, for one step of at most `max_tokens` tokens:
-      1. Every running request that decodes gets its one token, in order of arrival.
-      2. The running requests in their prefill get as many of their tokens as the step still has
-         room for, in order of arrival.
-      3. Waiting requests are admitted in order of arrival, while fewer than `max_sequences` run and
-         the step has room: `cache.open` with all the request's tokens, and then as many of those
-         that are not computed as there is room for. At the first for which there are no blocks
-         this ends: nobody overtakes. In a step in which 1. has preempted, nobody is admitted.
-      If there is no block for a decode, the running request that arrived last is preempted, until
-      there is one, or until it has come to the one that decodes itself: its blocks go
-      back, and it waits, in its place in the order of arrival, with all tokens it has, none of them
-      computed.
-    So a request that decodes gets a token in every step unless it is preempted; the first in order
-    of arrival never is; and a large one waits for room, but nobody takes it from under its nose.
+    Order of arrival: that of `add`. A fork comes behind its parent, the parent's earlier forks and
+    whatever was forked from those, and before everybody else.
+
+    The policy. A step has at most `max_tokens` tokens, and at most `max_sequences` requests run.
+      1. Decodes. In order of arrival, each running request that decodes gets its one token:
+         `cache.append` takes room for it. At OutOfBlocks the running request that arrived last is
+         preempted, be it in its prefill, and `append` is tried again, until there is room or the
+         request that decodes was the last itself and is preempted.
+      2. Prefill. The running request in its prefill, of which there is one at most, gets as many
+         of its tokens as the step still has room for. They have blocks since its admission.
+      3. Admissions, in no step in which 1. has preempted. In order of arrival, while fewer than
+         `max_sequences` run and the step has room for a token, a waiting request is admitted:
+         `cache.open` takes blocks for all its tokens and says how many are computed; of the others
+         it gets as many as the step has room for. At OutOfBlocks nobody else is admitted in
+         this step: nobody overtakes.
+    A preempted request gives its blocks back (`cache.close`) and waits, at its place in the order
+    of arrival, with all its tokens, the new ones too, none of them computed.
+    What is free, only the cache knows: blocks may be shared, or held by others. Ask it, and catch
+    OutOfBlocks. The chunks of a step may stand in any order.
+
+    So who decodes gets a token in every step unless preempted; who arrived first never is; and a
+    large request waits for room, but nobody takes it from under its nose.
 
     Size of a good answer: about 80 lines in all.
     """
 
-    def __init__(self, cache: BlockCache, max_tokens: int, max_sequences: int):
+    def __init__(self, cache: object, max_tokens: int, max_sequences: int):
         """
         Args:
-            cache: told of everything that happens: `open`, `append`, `commit`, `fork`, `close`.
+            cache: a `provided.serving.BlockCache`. Its `open`, `append`, `commit`, `fork` and
+                `close` are told what happens.
             max_tokens: most tokens in one step.
             max_sequences: most requests that run at the same time.
 
@@ -88,16 +97,20 @@ class Scheduler:
         self._running: list[_Request] = []
         self._requests: dict[int, _Request] = {}
         self._arrivals = 0
-        self._step: Step | None = None
+        self._step: Step | None = None  # planned, with chunks, not committed
         # END SOLUTION
 
     def add(self, request: int, tokens: Sequence[int], max_new_tokens: int) -> None:
-        """A new request waits.
+        """A new request waits. `tokens` stays the caller's: it is copied and not changed.
+
+        Whoever calls takes a request out (`remove`) once it has max_new_tokens new ones.
 
         Raises:
-            ValueError: the number is in use; there are no tokens, or max_new_tokens is below 1; or
-                it could never run to its end, alone and with the whole cache: its
-                last new token is never computed, all others must fit. Nothing has changed then.
+            ValueError: there is a request with this number, waiting or running; there are no
+                tokens; max_new_tokens is below 1; or it could not run to its end even with the
+                whole cache to itself: all its tokens but the last new one, which is never
+                computed, must fit. The message names the request, how many tokens it has and may
+                get, num_blocks and block_size. Nothing has changed then.
         """
         # BEGIN SOLUTION
         if request in self._requests:
@@ -118,7 +131,9 @@ class Scheduler:
         # END SOLUTION
 
     def schedule(self) -> Step:
-        """Plan the next step, and take the blocks for it. An empty Step if there is nothing to do.
+        """Plan the next step by the policy, and take the blocks for it.
+
+        An empty Step if there is nothing to do; such a one is not committed.
 
         Raises:
             RuntimeError: the last step that had chunks is not committed.
@@ -129,13 +144,14 @@ class Scheduler:
         chunks: list[Chunk] = []
         copies: list[tuple[int, int]] = []
         preempted: list[int] = []
-        # 1. Decodes.
+        decodes = [request for request in self._running if request.decodes]
         prefills = [request for request in self._running if not request.decodes]
-        for request in [request for request in self._running if request.decodes]:
+        # 1. Decodes.
+        for request in decodes:
             if self._make_room(request, copies, preempted):
                 chunks.append(self._chunk(request, 1))
-        # 2. Prefills under way.
         room = self.max_tokens - len(chunks)
+        # 2. Prefills.
         for request in prefills:
             if room > 0 and request in self._running:
                 chunks.append(self._chunk(request, room))
@@ -144,24 +160,21 @@ class Scheduler:
         while room > 0 and not preempted and (request := self._admit()):
             chunks.append(self._chunk(request, room))
             room -= len(chunks[-1].tokens)
-        step = Step(
-            tuple(chunks),
-            tuple(copies),
-            tuple(preempted),
-            tuple(request.id for request in self._waiting),
-        )
+        waiting = tuple(request.id for request in self._waiting)
+        step = Step(tuple(chunks), tuple(copies), tuple(preempted), waiting)
         self._step = step if chunks else None
         return step
         # END SOLUTION
 
     def commit(self, new_tokens: Mapping[int, int]) -> None:
-        """The step that `schedule` returned has been computed.
+        """The step that `schedule` returned last has been computed; `cache.commit` is told so.
 
         Args:
             new_tokens: the next token of each request whose chunk says `samples`, and of no other.
 
         Raises:
-            RuntimeError: there is no such step. ValueError: new_tokens is for other requests.
+            RuntimeError: there is no step with chunks that is not committed.
+            ValueError: new_tokens is for other requests. Nothing has changed then.
         """
         # BEGIN SOLUTION
         if self._step is None:
@@ -181,12 +194,15 @@ class Scheduler:
         # END SOLUTION
 
     def fork(self, request: int, new_request: int, token: int) -> None:
-        """Right after `commit`: a new request as `request`, but with another newest token.
+        """Between `commit` and `schedule`: a new request with the tokens of one that decodes, but
+        with `token` for the newest.
 
-        It shares the blocks and runs, if fewer than `max_sequences` do; else it waits.
+        If fewer than `max_sequences` run, whoever waits, it runs at once, and decodes: it shares
+        the blocks (`cache.fork`). Else it waits, and has nothing computed.
 
         Raises:
-            ValueError: there is no `request` that decodes, or there is a `new_request`.
+            ValueError: `request` is none that decodes, or there is a `new_request` already.
+                Nothing has changed then.
         """
         # BEGIN SOLUTION
         parent = self._requests.get(request)
@@ -195,19 +211,20 @@ class Scheduler:
         if new_request in self._requests:
             raise ValueError(f"request {new_request} is there already")
         order = (*parent.order, parent.forks)
-        parent.forks += 1
         child = _Request(order, new_request, [*parent.tokens[:-1], token])
         if len(self._running) < self.max_sequences:
             self.cache.fork(request, new_request)
-            child.computed = child.placed = parent.computed
+            child.computed, child.placed = parent.computed, parent.placed
             self._requests[new_request] = child
             insort(self._running, child)
         else:
             self._enter(child)
+        parent.forks += 1
         # END SOLUTION
 
     def remove(self, request: int) -> None:
-        """Between steps: a request has finished, or is aborted; its blocks go back.
+        """Between `commit` and `schedule`: a request has finished, or is aborted, waiting or
+        running. Its blocks go back at once, and its number may be used again.
 
         Raises:
             ValueError: there is no such request.

@@ -24,6 +24,14 @@ class Observation:
     cost: Cost
 
 
+@dataclass(frozen=True)
+class Lines:
+    """A call's value, and how many lines of the submission's own files it executed."""
+
+    value: object
+    count: int
+
+
 def observe(target: Callable, *args, **kwargs) -> Observation:
     """Call `target` (a name of the submission, a handle, or a handle's method) and count its cost.
 
@@ -40,6 +48,22 @@ def observe(target: Callable, *args, **kwargs) -> Observation:
     return Observation(value, cost)
 
 
+def count_lines(target: Callable, *args, **kwargs) -> Lines:
+    """Call `target` and count the lines that it executes in the submission's own files.
+
+    A line that is executed n times counts n times, one of a comprehension, too. What is done inside
+    Python or a library does not count, as `list(x)` and `x in y`.
+    """
+    if _is_remote(target):
+        seen = proxy.request("count_lines", target=target, args=list(args), kwargs=kwargs)
+    else:
+        seen = sides.count_lines(target, args, kwargs)
+    value, count = seen
+    if type(count) is not int or count < 0:
+        raise SubmissionError("the line counter in the submission's process answers nonsense")
+    return Lines(value, count)
+
+
 def watch(target: Callable, *args, **kwargs) -> tuple[object, list[str]]:
     """Call `target`: its value, and the names of the arguments (tensors, lists) it changed.
 
@@ -52,7 +76,7 @@ def watch(target: Callable, *args, **kwargs) -> tuple[object, list[str]]:
 
 
 def call_then_spoil(target: Callable, *args, **kwargs) -> object:
-    """Call `target`, then add 5 to its tensor arguments: it must not have kept them."""
+    """Call `target`, then add 5 to its tensors and empty its lists: it must not keep them."""
     if _is_remote(target):
         return proxy.request("call_then_spoil", target=target, args=list(args), kwargs=kwargs)
     return sides.call_then_spoil(target, args, kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import sys
@@ -16,7 +17,7 @@ from tests.grading import submission
 from tests.grading.alarm import alarm
 from tests.grading.course import Problem, load_course
 from tests.grading.draw import Draw, official_seed, test_seed
-from tests.grading.errors import GraderError, OutOfTime, SubmissionTimeout
+from tests.grading.errors import GraderError, OutOfTime, SubmissionTimeout, is_unwritten
 from tests.grading.recording import PRINTED, record
 from tests.grading.records import Figure, TestRecord
 from tests.grading.reference_costs import reference_ratio
@@ -39,7 +40,7 @@ _COURSE = pytest.StashKey()
 _HANGS = pytest.StashKey[Counter]()  # problem: tests that did not finish
 _SPENT = pytest.StashKey[Counter]()  # problem: seconds that its tests have taken
 _PROBLEM = pytest.StashKey[str]()
-_PASSED = pytest.StashKey[bool]()
+_KEEP = pytest.StashKey[bool]()  # the child, for the next test
 _FIGURE = pytest.StashKey[Figure]()
 
 
@@ -204,7 +205,7 @@ def pytest_runtest_protocol(item: pytest.Item):
     try:
         return (yield)
     finally:
-        proxy.end(item.stash.get(_PASSED, False))
+        proxy.end(item.stash.get(_KEEP, False))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -224,11 +225,14 @@ def _limit(item: pytest.Item) -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
-    report = yield
+    unwritten = call.excinfo is not None and is_unwritten(call.excinfo.value)
+    with _tracebacks(item.config, brief=unwritten):
+        report = yield
     if _PROBLEM not in item.stash:
         return report
     if call.when == "call":
-        item.stash[_PASSED] = report.passed
+        # A child that says "not written" has done no more than one that passes, and gains less.
+        item.stash[_KEEP] = report.passed or unwritten
     if call.when == "call" or (report.failed and call.excinfo):
         if printed := proxy.printed():
             report.sections.append((PRINTED, printed))
@@ -245,9 +249,22 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
                 group=_marked(item, "group"),
                 cost=_marked(item, "cost"),
                 figure=item.stash.get(_FIGURE, None),
+                files={p.target: p.name for p in item.config.stash[_COURSE].problems.values()},
             )
         )
     return report
+
+
+@contextlib.contextmanager
+def _tracebacks(config: pytest.Config, *, brief: bool) -> Iterator[None]:
+    """What is not written needs no traceback where nobody reads along: it takes pytest longer than
+    the test did."""
+    brief = brief and not hasattr(config.option, "tbstyle")  # an option of the terminal's
+    if brief:
+        config.option.tbstyle = "line"
+    yield
+    if brief:
+        del config.option.tbstyle
 
 
 def _where_to_read(item: pytest.Item) -> str:

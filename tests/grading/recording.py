@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import pytest
 
 from tests.grading.errors import GraderError, describe, is_unwritten, needs_no_type
 from tests.grading.findings import find
-from tests.grading.records import Figure, TestRecord
+from tests.grading.records import Figure, Finding, TestRecord
 
 PRINTED = "printed by the submission"  # title of a report's section
 PRINTED_BELOW = f"\n\n{PRINTED}:\n"
@@ -24,8 +25,14 @@ def record(
     group: str | None,
     cost: str | None,
     figure: Figure | None,
+    files: Mapping[str, str] | None = None,
 ) -> TestRecord:
-    """The record of a test's call, or of what failed around it: that is the grader's fault."""
+    """The record of a test's call, or of what failed around it: that is the grader's fault.
+
+    Args:
+        files: of the course's problems, by file. Where a test stops at what is not written in the
+            file of another problem, the message says so.
+    """
     error = call.excinfo.value if call.excinfo else None
     at_fault = isinstance(error, GraderError) or (error is not None and call.when != "call")
     outcome = "passed" if report.passed else "grader error" if at_fault else "failed"
@@ -33,6 +40,10 @@ def record(
     details = _ends(report.longreprtext, LONGEST_TRACE)
     message = "" if error is None else _message(error)
     failed = outcome == "failed" and error is not None
+    finding = find(error, message, problem, figure) if failed else None
+    unwritten = error is not None and is_unwritten(error)
+    if unwritten and (other := _of_another(finding, problem, files or {})):
+        unwritten, message = False, f"{other}: {message}"
     return TestRecord(
         test=report.nodeid,
         problem=problem,
@@ -41,11 +52,20 @@ def record(
         outcome=outcome,
         message="" if report.passed else message,
         details="" if report.passed else details + (f"{PRINTED_BELOW}{printed}" if printed else ""),
-        unwritten=error is not None and is_unwritten(error),
+        unwritten=unwritten,
         seconds=call.duration,
         figure=figure,
-        finding=find(error, message, problem, figure) if failed else None,
+        finding=finding,
     )
+
+
+def _of_another(finding: Finding | None, problem: str, files: Mapping[str, str]) -> str:
+    """The other problem whose file was at work; "" if there is none."""
+    if finding is None or finding.place is None:
+        return ""
+    file = "/".join(finding.place.file.split("/")[-2:])
+    other = files.get(file, problem)
+    return other if other != problem else ""
 
 
 def _message(error: BaseException) -> str:

@@ -126,6 +126,21 @@ class ProblemScore:
     failures: tuple[Failure, ...]
     faults: tuple[str, ...]  # the grader's own, one line each
     records: tuple[TestRecord, ...]
+    waits_for: tuple[Problem, ...] = ()  # it needs them, and they are not right yet
+    ungraded: tuple[Problem, ...] = ()  # it needs them, and this run has not graded them
+
+    @property
+    def needs(self) -> str:
+        """What is to be said of the problems that it needs; empty where that is nothing."""
+        if self.waits_for:
+            wrong = [problem.name for problem in self.waits_for]
+            verb, them = ("is", "it") if len(wrong) == 1 else ("are", "them")
+            first = f"{' and '.join(wrong)} {verb} not right yet: solve {them} first"
+            return f"needs {', '.join(self.problem.needs)}; {first}"
+        if self.ungraded:
+            names = ", ".join(problem.name for problem in self.ungraded)
+            return f"needs {names}, which this run has not graded"
+        return ""
 
     @property
     def possible(self) -> Fraction:

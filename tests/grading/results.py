@@ -105,6 +105,7 @@ def _problem(report: Report, score: ProblemScore) -> dict:
         "costs": [_cost(*pair) for pair in zip(score.costs, costs, strict=True)],
         "failures": [_failure(failure) for failure in score.failures],
         "faults": [clean(fault, LONGEST_MESSAGE) for fault in score.faults],
+        "waits_for": [problem.name for problem in score.waits_for],
         "tests": [_test(record) for record in score.records],
     }
 

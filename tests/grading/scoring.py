@@ -13,6 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from tests.grading.course import Course, Problem
+from tests.grading.needs import with_needs
 from tests.grading.next_step import find_next_step
 from tests.grading.records import TestRecord
 from tests.grading.report import CostScore, Failure, GroupScore, ProblemScore, Report, Run
@@ -48,6 +49,7 @@ def score(
     strangers = sorted({r.problem for r in records} - {p.name for p in chosen})
     lost = [f"tests ran for {name!r}, which is no problem of this run" for name in strangers]
     scores = [_score_problem(p, [r for r in records if r.problem == p.name]) for p in chosen]
+    scores = with_needs(course, scores)
     run = run or Run()
     return Report(course, run, tuple(scores), (*faults, *lost), find_next_step(scores, run))
 

@@ -116,6 +116,8 @@ class _Page:
             same = next((s for s in groups if not s[0].unwritten), groups[0])
             first, count = same[0], _count(score, same, len(groups) - 1)
             self._print(Text.assemble(f"  {score.problem.name}  ", (count, "dim")))
+            if score.needs:
+                self._paragraph(score.needs, 4, "yellow")
             message = first.message.removeprefix(f"{score.problem.name}: ")
             if message and len(first.tests) < len(score.records):
                 self._paragraph(first.tests[0].partition("::")[2], 4, "dim")

@@ -48,6 +48,13 @@ def test_a_problem_may_have_a_file_of_answers(tmp_path):
     assert sum(map(problem.group_points, problem.groups)) == problem.points
 
 
+def test_a_problem_may_need_others_that_stand_before_it(tmp_path):
+    text = COURSE.replace(MASK, MASK + 'needs = ["attention.cache", "extras.pruning"]\n')
+    problems = small_course(tmp_path, text).problems
+    assert problems["attention.mask"].needs == ("attention.cache", "extras.pruning")
+    assert problems["attention.cache"].needs == ()
+
+
 def test_shares_are_exact(tmp_path):
     problem = small_course(tmp_path).problems["attention.cache"]
     assert problem.correctness_share == Fraction(7, 10)
@@ -88,6 +95,17 @@ WRONG = [  # old text, new text, what the message must name
     (MASK, MASK + 'file = "../review.toml"\n', ["file is '../review.toml'"]),
     (MASK, MASK + 'file = "Review.toml"\n', ["file", "small letters"]),
     (MASK, MASK + "file = 3\n", ["file is 3"]),
+    (MASK, MASK + 'needs = "attention.cache"\n', ["attention.mask", "needs", "a list of problems"]),
+    (MASK, MASK + "needs = []\n", ["needs is []", "a list of problems"]),
+    (MASK, MASK + "needs = [3]\n", ["needs is [3]", "'serving.scheduler'"]),
+    (MASK, MASK + 'needs = ["attention"]\n', ["needs is ['attention']"]),
+    (MASK, MASK + 'needs = ["attention.kv_cache"]\n', ["needs 'attention.kv_cache'", "before it"]),
+    (MASK, MASK + 'needs = ["attention.mask"]\n', ["attention.mask needs 'attention.mask'"]),
+    (
+        'handout = "The KV cache"\n',
+        'handout = "The KV cache"\nneeds = ["attention.mask"]\n',
+        ["attention.cache needs 'attention.mask'", "a problem that stands before it"],
+    ),
     ("calls = 0.1", "calls = 0.11", ["attention.cache", "costs", "0.31", "at most 0.3"]),
     (
         "{ calls = 0.1 }, submission = { bytes = 0.2 }",

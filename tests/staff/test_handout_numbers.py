@@ -259,6 +259,12 @@ def flat(value):
 
 
 CHECKED = {"decode", "verify", "metrics"}  # by tests of their own
+# By test_handout_serving:
+CHECKED |= {
+    "waste", "shared-blocks", "separate-blocks", "useful-share", "useful-share-exponential", "rows",
+    "scores", "seats", "chunked", "decodes-alone", "swap", "prefix-hit", "server-blocks",
+    "timelines",
+}  # fmt: skip
 
 
 def test_no_fact_is_left_unchecked(facts):

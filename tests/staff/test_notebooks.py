@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -25,6 +26,8 @@ PERSONAL = re.compile(
     r"|\b[A-Za-z]:\\|~/"
     r"|\b[\w.-]+@[\w-]+|\blocalhost\b|\b\w+\.(?:local|lan|internal)\b"  # someone's machine
 )
+
+SVG = "image/svg+xml"
 
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 
@@ -59,7 +62,7 @@ def texts(path: Path) -> list[str]:
     return [
         *(cell["source"] for cell in read(path)),
         *("".join(output.get("text", [])) for output in outputs),
-        *("".join(value) for kind, value in data if kind.startswith("text/")),
+        *("".join(value) for kind, value in data if kind.startswith("text/") or kind == SVG),
     ]
 
 
@@ -79,6 +82,15 @@ def test_shows_pictures_and_no_error_or_warning(path):
     assert not [output for output in outputs if output["output_type"] == "error"]
     assert not [output["text"] for output in outputs if output.get("name") == "stderr"]
     assert any("image/png" in output.get("data", {}) for output in outputs)
+
+
+@every_notebook
+def test_drawings_are_named_and_can_be_read_by_programs(path):
+    for output in (output for cell in code(path) for output in cell["outputs"]):
+        if SVG in output.get("data", {}):
+            drawing = ElementTree.fromstring("".join(output["data"][SVG]))
+            assert drawing.get("role") == "img" and drawing.get("aria-label")
+            assert " at 0x" not in "".join(output["data"]["text/plain"])
 
 
 @every_notebook

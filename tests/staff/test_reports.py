@@ -140,6 +140,23 @@ def test_the_next_step_names_the_line(course):
     assert "Next  assignment/attention/cache.py" in lines
 
 
+@pytest.mark.parametrize(
+    ("submission", "file"),
+    [
+        ("work/", "work/attention/cache.py"),
+        ("hand-in.zip", "hand-in.zip/attention/cache.py"),
+        ("work/cache.py", "work/cache.py"),
+        ("cache.py", "cache.py"),
+        ("work/mask.py", "attention/cache.py"),
+        ("work/my_cache.py", "attention/cache.py"),
+    ],
+)
+def test_the_next_steps_file_is_below_what_was_handed_in(course, submission, file):
+    wrong = with_(perfect_run(), record(CACHE, "ragged", "failed", "wrong"))
+    report = score(course, wrong, replace(RUN, submission=submission))
+    assert report.next_step.file == file
+
+
 @pytest.mark.parametrize("width", [0, 1, 10, 19])
 def test_a_tiny_terminal_still_gets_the_score_on_one_line(course, width):
     assert printed(score(course, started(), RUN), width)[-1] == "score: 2.33 / 7"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -94,6 +95,30 @@ def test_running_again_hides_no_failure(forgetful):
         assert all(
             again[test] != "passed" for test, outcome, _ in undisturbed if outcome == "failed"
         )
+
+
+COUNTS = """
+calls = 0
+class KVCache:
+    def __init__(self, *args, **kwargs):
+        global calls
+        calls += 1
+        raise {error}
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [("NotImplementedError(f'{calls} is not written yet')", True), ("ValueError(calls)", False)],
+)
+def test_a_child_is_kept_after_a_stub_and_not_after_another_failure(tmp_path, error, kept):
+    (tmp_path / "attention").mkdir()
+    (tmp_path / "attention" / "kv_cache.py").write_text(COUNTS.format(error=error))
+    records, _ = grade(tmp_path)
+    messages = [message for _, _, message in records]
+    counts = [int(n) for message in messages for n in re.findall(r"\d+", message)[:1]]
+    assert len(counts) == len(records) > 30
+    assert len(set(counts)) == len(counts) if kept else max(counts) < 5  # of one test alone
 
 
 def test_a_grader_that_cannot_work_charges_nobody():

@@ -335,6 +335,28 @@ def test_groups_of_tests_and_course_must_be_the_same(root):
         assert line.startswith("✗") and "no tests ran for group 'more'" in line
 
 
+def test_what_a_problem_needs_is_beside_it_when_it_is_graded_alone(root):
+    more = [
+        '[problems."attention.heads"]\ntitle = "Heads"\ntrack = "core"\npoints = 1\n',
+        'handout = "Heads"\ngroups = { basic = 1 }\nneeds = ["attention.mask"]\n',
+    ]
+    write(root, "tests/course.toml", COURSE + "".join(more))
+    for name in ("heads", "mask", "other"):
+        write(root, f"assignment/attention/{name}.py", "stub")
+        write(root, f"solutions/attention/{name}.py", "solution")
+    course = load_course(root / "tests/course.toml")
+    seen = []
+
+    def grade(tree):
+        files = sorted((tree / "attention").glob("[a-z]*.py"))
+        seen.append({file.stem: file.read_text() for file in files})
+        return score(course, [record("attention.heads", "basic")]).problems[-1]
+
+    problem = course.problems["attention.heads"]
+    assert lines(check_problem.check_points(course, problem, root, grade))[-1].startswith("✓ alone")
+    assert seen[-1] == {"heads": "solution", "mask": "solution", "other": "stub"}
+
+
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
     """A copy of the repository with a new problem in a new unit."""

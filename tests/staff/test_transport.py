@@ -511,19 +511,40 @@ def kill_all(server) -> None:
     server._process.wait()
 
 
-def token_of_a_test(server, *, passed):
+def token_of_a_test(server, *, keep):
     proxy.end()
     proxy.begin(server, 20, "toy.things")
     token = thing("TOKEN").upper()
-    proxy.end(passed)
+    proxy.end(keep)
     return token
 
 
-def test_tests_that_pass_share_a_child_and_a_failure_ends_it(server):
-    first = token_of_a_test(server, passed=True)
-    assert token_of_a_test(server, passed=True) == first
-    assert token_of_a_test(server, passed=False) == first
-    assert token_of_a_test(server, passed=True) != first
+def test_a_child_that_is_kept_serves_the_next_test_and_no_other_does(server):
+    first = token_of_a_test(server, keep=True)
+    assert token_of_a_test(server, keep=True) == first
+    assert token_of_a_test(server, keep=False) == first
+    assert token_of_a_test(server, keep=True) != first
+
+
+def test_a_child_that_waits_for_an_answer_is_not_kept(server):
+    def interrupt(x):
+        raise OutOfTime  # no Exception: nothing is sent back
+
+    first = token_of_a_test(server, keep=True)
+    proxy.begin(server, 20, "toy.things")
+    with pytest.raises(OutOfTime):
+        thing("twice")(interrupt, 1)
+    proxy.end(keep=True)
+    assert token_of_a_test(server, keep=True) != first
+
+
+def test_a_child_whose_call_and_callback_failed_is_kept(server):
+    first = token_of_a_test(server, keep=True)
+    proxy.begin(server, 20, "toy.things")
+    with pytest.raises(NotImplementedError):
+        thing("apply_to")(1, lambda _: thing("unfinished")())
+    proxy.end(keep=True)
+    assert token_of_a_test(server, keep=True) == first
 
 
 def test_nothing_of_the_graders_environment_reaches_a_child(monkeypatch):
@@ -545,7 +566,7 @@ def test_a_shared_child_has_no_handles_of_the_last_test_and_prints_for_its_own(s
     proxy.begin(server, 20, "toy.things")
     old = thing("Counter")(3)
     thing("shout")()
-    proxy.end(passed=True)
+    proxy.end(keep=True)
     proxy.begin(server, 20, "toy.things")
     assert thing("echo")(1) == [1] and proxy.printed() == ""
     with pytest.raises(GraderError, match="another test"):
@@ -557,7 +578,7 @@ def test_what_a_passed_test_leaves_running_does_not_cost_the_next_one(server, le
     proxy.end()
     proxy.begin(server, 20, "toy.things")
     assert thing("leave_running")(left) is None
-    proxy.end(passed=True)
+    proxy.end(keep=True)
     time.sleep(0.5)
     proxy.begin(server, 20, "toy.things")
     assert thing("echo")(1) == [1]
@@ -565,7 +586,7 @@ def test_what_a_passed_test_leaves_running_does_not_cost_the_next_one(server, le
 
 def test_another_modules_test_gets_another_child(server):
     (server.tree / "toy" / "more.py").write_text("import os\nTOKEN = os.urandom(8).hex()\n")
-    first = token_of_a_test(server, passed=True)
+    first = token_of_a_test(server, keep=True)
     proxy.begin(server, 20, "toy.more")
     assert Name("toy.more", "TOKEN").upper() != first
 
@@ -650,7 +671,7 @@ def test_a_child_that_cannot_forget_is_not_used_again(server, monkeypatch):
         proxy.begin(server, 20, "toy.stays")
         tokens.add(Name("toy.stays", "TOKEN").upper())
         Name("toy.stays", "stay")()
-        proxy.end(passed=True)
+        proxy.end(keep=True)
     assert len(tokens) == 3 and server._idle is None
 
 

@@ -1,7 +1,7 @@
 """Questions 7 to 10: rounding, drafts, blocks and batches."""
 
 from .numbers import Blocks, Drafting, Rounding, Rows
-from .question import Ask, Question, Topic
+from .question import Ask, Question, Section, Topic
 
 PROBABILITIES = "a list of three"
 CODES = "a list of 8 whole numbers"
@@ -75,8 +75,8 @@ def about_blocks(name: str, n: Blocks) -> Question:
         ),
         Ask("useful", "share of the static batch's row-steps that make a token", "a share or %"),
     )
-    topic = Topic("paged attention and continuous batching")
-    return Question(name, "Blocks and a static batch", text, asks, topic)
+    source = Section("The paged cache", "serving")
+    return Question(name, "Blocks and a static batch", text, asks, source)
 
 
 def about_rows(name: str, n: Rows) -> Question:
@@ -93,7 +93,7 @@ def about_rows(name: str, n: Rows) -> Question:
         Ask("padded_scores", "attention scores when padded", "scores, exact"),
         Ask("split", "the one operation of a layer that is not flattened", "one word"),
     )
-    return Question(name, "One pass for all", text, asks, Topic("continuous batching"))
+    return Question(name, "One pass for all", text, asks, Section("The engine", "serving"))
 
 
 def _three(tenths: tuple[int, int, int]) -> str:

@@ -2,7 +2,7 @@
 
     test ──▶ proxy ──▶ wire ══ socket ══ wire ──▶ agent ──▶ the student's code
                                                     ▲
-    forkserver ═══════════════ zygote ── fork ──────┘   (a child serves tests until one fails)
+    forkserver ═══════════════ zygote ── fork ──────┘   (a child serves tests until one goes wrong)
 
 wire        values as JSON and raw tensor bytes; no pickle
 agent       runs in the child: carries out calls, keeps the objects that handles name

@@ -127,6 +127,9 @@ class Agent(Codec):
     def _do_observe(self, target, args, kwargs):
         return sides.observe(target, args, kwargs)
 
+    def _do_count_lines(self, target, args, kwargs):
+        return sides.count_lines(target, args, kwargs)
+
     def _do_grad(self, target, inputs, cotangent):
         return sides.grad_of(target, inputs, cotangent)
 

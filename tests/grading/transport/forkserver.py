@@ -1,8 +1,8 @@
 """The grader's end of the zygote: start it, ask for a child, end a child.
 
-A child serves a problem's tests one after the other as long as they pass: a fork and the loading of
-a file take longer than most tests. After a failure the next test gets a fresh child, which is
-already forked and has loaded the file by then.
+A child serves a problem's tests one after the other as long as they pass, or stop at what is not
+written yet: a fork and the loading of a file take longer than most tests. After any other failure
+the next test gets a fresh child, which is already forked and has loaded the file by then.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Child:
     connection: socket.socket
     output: BinaryIO
     module: str  # which it has loaded; "" for none
-    used: bool = False  # by an earlier test, which passed
+    used: bool = False  # by an earlier test
 
     def close(self) -> None:
         """Give up our ends of it."""
@@ -103,7 +103,7 @@ class ForkServer:
         theirs.close()
         self._replies = self._control.makefile("r")
         self._missing_walls: dict[str, str] | None = None
-        self._idle: Child | None = None  # has served a test that passed
+        self._idle: Child | None = None  # has served a test
         self._spare: Child | None = None  # fresh
 
     def take(self, submission: str | Path) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ class ForkServer:
         return self.fork(module)
 
     def give_back(self, child: Child) -> None:
-        """The child's test has passed: the problem's next test may have it."""
+        """The child did nothing wrong: the problem's next test may have it."""
         if child.module in self._distrusted:
             self.end(child)
             return
@@ -148,7 +148,7 @@ class ForkServer:
         self._idle = child
 
     def distrust(self, child: Child) -> None:
-        """It passed a test and could not forget it: from now on each test has a fresh child."""
+        """It could not forget a test: from now on each test of the module has a fresh child."""
         self._distrusted.add(child.module)
         self.end(child)
 

@@ -31,12 +31,12 @@ def begin(server: ForkServer, time_limit: float, module: str = "") -> None:
     _current = Session(server, time_limit, module)
 
 
-def end(passed: bool = False) -> None:
-    """End the test. Its child is killed, or kept for the next test of the module if it passed."""
+def end(keep: bool = False) -> None:
+    """End the test. Its child is killed, or kept for the next test of the module, if asked to."""
     global _current
     session, _current = _current, None
     if session:
-        session.close(passed)
+        session.close(keep)
 
 
 def printed() -> str:
@@ -120,6 +120,7 @@ class Session(Codec):
         self._callbacks: list[Callable] = []
         self._raised: list[Exception] = []  # by callbacks, to be raised again as they were
         self._over: SubmissionError | None = None
+        self._open = 0  # requests without an answer
         self._ended = False  # the child, by itself
 
     def request(self, do: str, arguments: dict) -> object:
@@ -128,6 +129,7 @@ class Session(Codec):
         self._connect()
         blobs: list[bytes] = []
         arguments = {name: self.encode(value, blobs) for name, value in arguments.items()}
+        self._open += 1
         try:
             self._channel.send({"do": do, "with": arguments}, blobs, self._deadline)
             outcome = self._outcome()
@@ -140,6 +142,7 @@ class Session(Codec):
         except SubmissionError as error:
             self._over = error
             raise
+        self._open -= 1
         if isinstance(outcome, _Raised):
             raise outcome.error
         return outcome
@@ -147,12 +150,12 @@ class Session(Codec):
     def printed(self) -> str:
         return self._server.as_shown(self._child.printed()) if self._child else ""
 
-    def close(self, passed: bool) -> None:
+    def close(self, keep: bool) -> None:
         if self._child is None:
             return
         if self._ended:
             self._child.close()
-        elif passed and self._module and not self._over:
+        elif keep and self._module and not self._over and not self._open:
             self._server.give_back(self._child)
         else:
             self._server.end(self._child)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 
 import torch
 from torch import Tensor
@@ -32,7 +34,7 @@ def watch(target: Callable, args: Sequence, kwargs: dict) -> tuple[object, list[
 
 
 def call_then_spoil(target: Callable, args: Sequence, kwargs: dict) -> object:
-    """Call `target`, and then change every tensor argument in place, as a caller may."""
+    """Call `target`, and then change its tensors and lists in place, as a caller may."""
     value = target(*args, **kwargs)
     for argument in (*args, *kwargs.values()):
         _spoil(argument)
@@ -50,6 +52,8 @@ def read_then_spoil(target: object, name: str) -> object:
 def _spoil(value: object) -> None:
     if isinstance(value, Tensor):
         value.add_(5) if value.dtype != torch.bool else value.logical_not_()
+    elif isinstance(value, list):
+        value.clear()
 
 
 def observe(target: Callable, args: Sequence, kwargs: dict) -> tuple:
@@ -57,6 +61,31 @@ def observe(target: Callable, args: Sequence, kwargs: dict) -> tuple:
     with CostCounter() as counter:
         value = target(*args, **kwargs)
     return value, counter.cost
+
+
+def count_lines(target: Callable, args: Sequence, kwargs: dict) -> tuple[object, int]:
+    """Call `target`: (value, how many lines of the submission's own files that executed)."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _) -> Callable | None:
+        nonlocal lines
+        if event == "call" and not _is_of_the_submission(frame):
+            return None
+        lines += event == "line"
+        return trace
+
+    before = sys.gettrace()  # a debugger's, or coverage's
+    sys.settrace(trace)
+    try:
+        value = target(*args, **kwargs)
+    finally:
+        sys.settrace(before)
+    return value, lines
+
+
+def _is_of_the_submission(frame: FrameType) -> bool:
+    module, file = frame.f_globals.get("__name__"), frame.f_code.co_filename
+    return str(module).startswith("submission.") and not file.startswith("<")  # a checker's code
 
 
 def grad_of(target: Callable, inputs: Sequence[Tensor], cotangent: Tensor | None) -> tuple:

@@ -23,7 +23,7 @@ from tests.grading.walls import Building
 
 PRELOADED = (
     "numpy", "torch", "einops", "jaxtyping", "beartype", "triton", "triton.language",
-    "assignment.provided.models", "assignment.provided.lab",
+    "assignment.provided.models", "assignment.provided.lab", "assignment.provided.serving",
 )  # fmt: skip
 
 

@@ -1,0 +1,178 @@
+"""Random scripts for a paged cache, and the search for the shortest one on which it fails.
+
+hypothesis draws rows of small numbers, which are read as calls: so it can shorten a failing script
+by dropping calls and lowering numbers. A script is written before the cache has answered, so it
+knows how long its requests are, but not which of them were refused for want of blocks: calls on
+those are more calls that must be refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, Verbosity, given, settings
+from hypothesis import strategies as st
+
+from tests.grading.errors import SubmissionError
+
+__tracebackhide__ = True
+
+KINDS = [
+    *("skip", "open", "serve", "serve", "append", "step", "step"),
+    *("commit", "fork", "truncate", "close", "close", "wrong"),
+]  # the first is the simplest
+ROWS = 40
+LONGEST = 12  # tokens of a prompt
+REQUESTS = 5  # numbers that are used again and again
+UNUSED = 9  # a number that never is
+
+
+@dataclass(frozen=True)
+class Script:
+    """A cache's sizes, and calls as ("open", 0, [5, 6, 7])."""
+
+    sizes: tuple[int, int]  # num_blocks, block_size
+    calls: list[tuple]
+
+
+def search(check: Callable[[Script], None], seed: int, examples: int) -> None:
+    """Call `check` on random scripts. If one fails, its error is that of the shortest found.
+
+    A submission that is not written, has died or hangs is not asked again.
+    """
+
+    @hypothesis.seed(seed)
+    @settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+    )
+    @given(scripts())
+    def trial(script: Script) -> None:
+        try:
+            check(script)
+        except (NotImplementedError, SubmissionError) as error:
+            raise _Over(error) from None
+
+    try:
+        trial()
+    except _Over as over:
+        raise over.error from None
+
+
+class _Over(BaseException):
+    """Passes through hypothesis, which tries again after any Exception."""
+
+    def __init__(self, error: Exception):
+        super().__init__(str(error))
+        self.error = error
+
+
+def scripts() -> st.SearchStrategy[Script]:
+    small = st.integers(0, 9)
+    row = st.tuples(st.sampled_from(KINDS), small, small, st.integers(0, 6), st.integers(0, 63))
+    sizes = st.tuples(st.integers(1, 20), st.integers(1, 4))
+    rows = st.tuples(*[row] * ROWS)
+    return st.builds(lambda sizes, rows: Script(sizes, _Author().write(rows)), sizes, rows)
+
+
+@dataclass
+class _Author:
+    """Reads rows of numbers as calls: (kind, a, b, how many tokens, their bits)."""
+
+    requests: dict[int, list[int]] = field(default_factory=dict)  # tokens of the open ones
+    texts: list[list[int]] = field(default_factory=lambda: [[]])  # all there ever were
+    calls: list[tuple] = field(default_factory=list)
+
+    def write(self, rows: tuple[tuple, ...]) -> list[tuple]:
+        for kind, a, b, count, bits in rows:
+            kind = kind if self.requests or kind in ("skip", "serve", "wrong") else "open"
+            getattr(self, f"_{kind}")(a, b, [bits >> i & 1 for i in range(count)])
+        for request in list(self.requests):
+            self._close_request(request)
+        return self.calls
+
+    def _add(self, name: str, *arguments) -> None:
+        self.calls.append((name, *arguments))
+
+    def _unused(self, a: int) -> int:
+        free = [number for number in range(REQUESTS) if number not in self.requests]
+        return free[a % len(free)] if free else a % REQUESTS
+
+    def _used(self, a: int) -> int:
+        return list(self.requests)[a % len(self.requests)] if self.requests else a % REQUESTS
+
+    def _skip(self, a: int, b: int, tokens: list[int]) -> None:
+        """Nothing: a script gets shorter."""
+
+    def _open(self, a: int, b: int, tokens: list[int]) -> int:
+        """A new text, or one that goes the way of an earlier one for a while."""
+        request, text = self._unused(a), self.texts[-1 - b % len(self.texts)]
+        prompt = [*text[: len(text) - a], *tokens][:LONGEST] or [0]
+        self._add("open", request, prompt)
+        if request not in self.requests:
+            self._set(request, list(prompt))
+        return request
+
+    def _serve(self, a: int, b: int, tokens: list[int]) -> None:
+        self._add("commit", self._open(a, b, tokens))
+
+    def _append(self, a: int, b: int, tokens: list[int]) -> int:
+        request, tokens = self._used(a), tokens or [b % 2]
+        self._add("append", request, tokens)
+        if request in self.requests:
+            self._set(request, [*self.requests[request], *tokens])
+        return request
+
+    def _step(self, a: int, b: int, tokens: list[int]) -> None:
+        self._add("commit", self._append(a, b, tokens))
+
+    def _commit(self, a: int, b: int, tokens: list[int]) -> None:
+        self._add("commit", self._used(a), *([b] if b < 5 else []))
+
+    def _fork(self, a: int, b: int, tokens: list[int]) -> None:
+        request, new_request = self._used(a), self._unused(b)
+        self._add("fork", request, new_request)
+        if request in self.requests and new_request not in self.requests:
+            self._set(new_request, list(self.requests[request]))
+
+    def _truncate(self, a: int, b: int, tokens: list[int]) -> None:
+        request = self._used(a)
+        text = self.requests.get(request, [])
+        self._add("truncate", request, max(len(text) - b, 0))
+        if request in self.requests:
+            self._set(request, text[: max(len(text) - b, 0)])
+
+    def _close(self, a: int, b: int, tokens: list[int]) -> None:
+        self._close_request(self._used(a))
+
+    def _close_request(self, request: int) -> None:
+        self._add("close", request)
+        self.requests.pop(request, None)
+
+    def _wrong(self, a: int, b: int, tokens: list[int]) -> None:
+        """A call that makes no sense."""
+        used, unused = self._used(a), self._unused(a)
+        wrong = [
+            ("open", used, tokens or [1]),
+            ("open", unused, []),
+            ("append", used, []),
+            ("append", UNUSED, [1]),
+            ("commit", used, 99),
+            ("commit", used, -1),
+            ("fork", used, used),
+            ("fork", UNUSED, unused),
+            ("truncate", used, 99),
+            ("truncate", used, -1),
+        ]
+        self._add(*wrong[b])
+
+    def _set(self, request: int, text: list[int]) -> None:
+        self.requests[request] = text
+        self.texts.append(text)
