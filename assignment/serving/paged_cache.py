@@ -33,7 +33,8 @@ class PagedCache:
     """Block tables over a pool of blocks, with sharing and a prefix cache.
 
     A request is a number of your choice. Its tokens have room in the cache first, and are computed
-    later: `open` and `append` take room, `commit` says that keys and values are there.
+    later: `open` and `append` take room, `commit` says that keys and values are there. The work of
+    one token more, `append` and `commit`, does not grow with the request.
 
     Errors. A method that raises has changed nothing. All of them raise ValueError for a request
     that is not open (or is, if it should be new), `open` and `append` also for an empty list of
@@ -52,8 +53,6 @@ class PagedCache:
     has been free for longest, and of those that became free in one `close` the one that is last in
     the table. So prefixes lose their ends first.
 
-    Work. What one token more costs, `append` and `commit`, does not grow with the request.
-
     Hints: count in how many tables each block is. An `OrderedDict` is a queue that lets go of its
     middle, too. Size of a good answer: about 120 lines in all.
     """
@@ -70,13 +69,13 @@ class PagedCache:
         Args:
             num_blocks, block_size: at least 1 each, else a ValueError. Blocks are 0 … num_blocks−1.
             prefix_caching: whether `open` may find anything.
-            hash_block: makes the keys of published blocks. Whatever it returns, if only the same
-                for all blocks, no request ever gets a block with other tokens than its own, or
-                behind other tokens: keys find candidates, tokens decide. It is called once for
-                each block that is looked up or published, not again for the blocks before it.
+            hash_block: makes the keys of published blocks. Even if it returns the same for all, no
+                request ever gets a block with other tokens than its own, or behind other tokens:
+                keys find candidates, tokens decide. It is called once for each block that is looked
+                up or published, not again for the blocks before it.
         """
         if num_blocks < 1 or block_size < 1:
-            raise ValueError(f"{num_blocks} blocks of {block_size} tokens: expected at least 1")
+            raise ValueError(f"{num_blocks} blocks of {block_size}: expected at least 1 each")
         self.num_blocks, self.block_size = num_blocks, block_size
         raise NotImplementedError
 

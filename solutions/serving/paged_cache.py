@@ -45,7 +45,7 @@ class _Prefix:
 
 @dataclass
 class _Held:
-    """What one request has. `prefixes`: those that its computed full blocks end, one a block."""
+    """What a request has; `prefixes` are those that end with each of its computed full blocks."""
 
     tokens: list[int]
     computed: int
@@ -60,7 +60,8 @@ class PagedCache:
     """Block tables over a pool of blocks, with sharing and a prefix cache.
 
     A request is a number of your choice. Its tokens have room in the cache first, and are computed
-    later: `open` and `append` take room, `commit` says that keys and values are there.
+    later: `open` and `append` take room, `commit` says that keys and values are there. The work of
+    one token more, `append` and `commit`, does not grow with the request.
 
     Errors. A method that raises has changed nothing. All of them raise ValueError for a request
     that is not open (or is, if it should be new), `open` and `append` also for an empty list of
@@ -79,8 +80,6 @@ class PagedCache:
     has been free for longest, and of those that became free in one `close` the one that is last in
     the table. So prefixes lose their ends first.
 
-    Work. What one token more costs, `append` and `commit`, does not grow with the request.
-
     Hints: count in how many tables each block is. An `OrderedDict` is a queue that lets go of its
     middle, too. Size of a good answer: about 120 lines in all.
     """
@@ -97,13 +96,13 @@ class PagedCache:
         Args:
             num_blocks, block_size: at least 1 each, else a ValueError. Blocks are 0 … num_blocks−1.
             prefix_caching: whether `open` may find anything.
-            hash_block: makes the keys of published blocks. Whatever it returns, if only the same
-                for all blocks, no request ever gets a block with other tokens than its own, or
-                behind other tokens: keys find candidates, tokens decide. It is called once for
-                each block that is looked up or published, not again for the blocks before it.
+            hash_block: makes the keys of published blocks. Even if it returns the same for all, no
+                request ever gets a block with other tokens than its own, or behind other tokens:
+                keys find candidates, tokens decide. It is called once for each block that is looked
+                up or published, not again for the blocks before it.
         """
         if num_blocks < 1 or block_size < 1:
-            raise ValueError(f"{num_blocks} blocks of {block_size} tokens: expected at least 1")
+            raise ValueError(f"{num_blocks} blocks of {block_size}: expected at least 1 each")
         self.num_blocks, self.block_size = num_blocks, block_size
         # BEGIN SOLUTION
         self._prefix_caching, self._hash_block = prefix_caching, hash_block
@@ -274,8 +273,6 @@ class PagedCache:
     def _blocks(self, length: int) -> int:
         return -(-length // self.block_size)
 
-    # Blocks and their holders.
-
     def _take(self, count: int) -> list[int]:
         """Free blocks, for new content."""
         blocks = [(self._empty or self._kept).popitem(last=False)[0] for _ in range(count)]
@@ -294,8 +291,6 @@ class PagedCache:
         if self._holders[block] == 0:
             (self._kept if block in self._published else self._empty)[block] = None
 
-    # Published blocks.
-
     def _find(self, tokens: Sequence[int]) -> list[_Prefix]:
         """The published prefixes of `tokens`, up to the first that is not; never all tokens."""
         found: list[_Prefix] = []
@@ -308,10 +303,7 @@ class PagedCache:
         return found
 
     def _prefix(self, before: list[_Prefix], tokens: Sequence[int]) -> _Prefix | None:
-        """The prefix with one block more than those `before`; None if its key stands for another.
-
-        Prefixes with the same tokens are the same object.
-        """
+        """With a block more: equal prefixes are one object. None if the key is another's."""
         parent, content = before[-1] if before else None, tuple(tokens)
         key = self._hash_block(parent.key if parent else None, content)
         prefix = self._prefixes.get(key)

@@ -21,9 +21,9 @@ __tracebackhide__ = True
 
 KINDS = [
     *("skip", "open", "serve", "serve", "append", "step", "step"),
-    *("commit", "fork", "truncate", "close", "close", "wrong"),
+    *("commit", "fork", "branch", "truncate", "close", "close", "wrong"),
 ]  # the first is the simplest
-ROWS = 40
+ROWS = 36
 LONGEST = 12  # tokens of a prompt
 REQUESTS = 5  # numbers that are used again and again
 UNUSED = 9  # a number that never is
@@ -76,7 +76,7 @@ class _Over(BaseException):
 
 def scripts() -> st.SearchStrategy[Script]:
     small = st.integers(0, 9)
-    row = st.tuples(st.sampled_from(KINDS), small, small, st.integers(0, 6), st.integers(0, 63))
+    row = st.tuples(st.sampled_from(KINDS), small, small, st.integers(0, 98))
     sizes = st.tuples(st.integers(1, 20), st.integers(1, 4))
     rows = st.tuples(*[row] * ROWS)
     return st.builds(lambda sizes, rows: Script(sizes, _Author().write(rows)), sizes, rows)
@@ -84,16 +84,17 @@ def scripts() -> st.SearchStrategy[Script]:
 
 @dataclass
 class _Author:
-    """Reads rows of numbers as calls: (kind, a, b, how many tokens, their bits)."""
+    """Reads rows of numbers as calls: a kind, two numbers, and one that stands for tokens."""
 
     requests: dict[int, list[int]] = field(default_factory=dict)  # tokens of the open ones
     texts: list[list[int]] = field(default_factory=lambda: [[]])  # all there ever were
     calls: list[tuple] = field(default_factory=list)
 
     def write(self, rows: tuple[tuple, ...]) -> list[tuple]:
-        for kind, a, b, count, bits in rows:
+        for kind, a, b, number in rows:
             kind = kind if self.requests or kind in ("skip", "serve", "wrong") else "open"
-            getattr(self, f"_{kind}")(a, b, [bits >> i & 1 for i in range(count)])
+            bits, count = divmod(number, 7)
+            getattr(self, f"_{kind}")(a, b, [bits >> i % 4 & 1 for i in range(count)])
         for request in list(self.requests):
             self._close_request(request)
         return self.calls
@@ -124,11 +125,14 @@ class _Author:
         self._add("commit", self._open(a, b, tokens))
 
     def _append(self, a: int, b: int, tokens: list[int]) -> int:
-        request, tokens = self._used(a), tokens or [b % 2]
+        request = self._used(a)
+        self._extend(request, tokens or [b % 2])
+        return request
+
+    def _extend(self, request: int, tokens: list[int]) -> None:
         self._add("append", request, tokens)
         if request in self.requests:
             self._set(request, [*self.requests[request], *tokens])
-        return request
 
     def _step(self, a: int, b: int, tokens: list[int]) -> None:
         self._add("commit", self._append(a, b, tokens))
@@ -136,11 +140,21 @@ class _Author:
     def _commit(self, a: int, b: int, tokens: list[int]) -> None:
         self._add("commit", self._used(a), *([b] if b < 5 else []))
 
-    def _fork(self, a: int, b: int, tokens: list[int]) -> None:
+    def _branch(self, a: int, b: int, tokens: list[int]) -> None:
+        """Both write where their ways part."""
+        request = self._used(a)
+        self._add("commit", request)
+        new_request = self._fork(a, b, tokens)
+        for writer in (new_request, request) if b % 2 else (request, new_request):
+            self._extend(writer, tokens or [b % 2])
+            self._add("commit", writer)
+
+    def _fork(self, a: int, b: int, tokens: list[int]) -> int:
         request, new_request = self._used(a), self._unused(b)
         self._add("fork", request, new_request)
         if request in self.requests and new_request not in self.requests:
             self._set(new_request, list(self.requests[request]))
+        return new_request
 
     def _truncate(self, a: int, b: int, tokens: list[int]) -> None:
         request = self._used(a)

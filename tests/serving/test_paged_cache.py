@@ -396,7 +396,7 @@ class TestRollback:
 @pytest.mark.parametrize(
     "examples, options",
     [
-        (150, {}),
+        (120, {}),
         (30, {"prefix_caching": False}),
         (30, {"hash_block": lambda before, tokens: sum(tokens) % 2, "strong": False}),
     ],

@@ -94,6 +94,29 @@ def test_every_problem_is_gradable_alone(tree, tmp_path, problem):
     assert grade.points(problem) == grade.problems[problem]["possible"], grade.printed
 
 
+MADE_OF_OTHERS = [problem.name for problem in COURSE.problems.values() if problem.needs]
+
+
+@pytest.mark.parametrize("problem", MADE_OF_OTHERS)
+def test_a_problem_made_of_others_waits_for_their_stubs(tree, tmp_path, problem):
+    file, needs = solve(tree, problem), list(COURSE.problems[problem].needs)
+    options = [option for name in (problem, *needs) for option in ("--problem", name)]
+    grade = Grade(tree, tmp_path / "out", *options)
+    assert {name: p["status"] for name, p in grade.problems.items()} == {
+        problem: "failing",
+        **dict.fromkeys(needs, "not started"),
+    }
+    assert grade.problems[problem]["waits_for"] == needs
+    told = f"needs {', '.join(needs)}; {' and '.join(needs)} are not right yet: solve them first"
+    assert told in " ".join(grade.printed.split()) and told in grade.page
+    assert grade.results["next_step"]["problem"] == needs[0]
+
+    alone = Grade(file, tmp_path / "alone", "--problem", problem)  # one file, and no other
+    assert alone.problems[problem]["status"] == "failing"
+    assert "not right yet: solve" in " ".join(alone.printed.split())
+    assert alone.results["next_step"]["problem"] in needs
+
+
 BROKEN = {  # what the file holds, and what the line must say
     "syntax": ("def f(:\n", "SyntaxError"),
     "import": ("import no_such_module\n", "No module named 'no_such_module'"),
