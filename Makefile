@@ -80,10 +80,10 @@ notebooks: ## execute every notebook
 	@$(call need,notebooks)
 	@$(PY) notebooks/execute.py $(ARGS)
 
-.PHONY: speed
-speed: ## time SmolLM2 on this machine, for notebooks/accounting.ipynb (two minutes, nothing else running)
-	@$(call need,real)
-	@$(PY) notebooks/smollm2_speed.py
+.PHONY: bench
+bench: ## time SmolLM2 on this machine, alone and served (BENCH=speed or serving; ten minutes, run nothing else)
+	@$(call need,real dev)
+	@for bench in $(or $(BENCH),speed serving); do $(PY) "notebooks/smollm2_$$bench.py" || exit 1; done
 
 .PHONY: handout
 handout: ## build handout/handout.pdf (ARGS=--check only says whether it is current)

@@ -29,8 +29,10 @@ from itertools import count
 from pathlib import Path
 from statistics import mean, median
 
-# Read when torch loads: threads that spin while they wait make a busy machine crawl.
+# Read when torch loads. Threads that spin while they wait make a busy machine crawl; the profiler
+# says when it starts and stops.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 import torch
 from jaxtyping import config

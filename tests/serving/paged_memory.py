@@ -201,7 +201,8 @@ class PagedMemory:
         if found != prefix:
             text = self._prefixes.text
             where = f"token {position} of request {request}, in slot {offset} of block {block}: "
-            self._fail(where, f"keys and values of {text(prefix)}", f"of {text(found)}")
+            got = "nothing" if found == NOTHING else f"those of {text(found)}"
+            self._fail(where, f"keys and values of {text(prefix)}", got)
 
     def _table(self, outcome: Outcome, request: int) -> list[int]:
         table, length = outcome.tables.get(request), len(self._requests[request].tokens)

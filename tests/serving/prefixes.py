@@ -33,4 +33,4 @@ class Prefixes:
             tokens.insert(0, str(token))
             if len(tokens) == SHOWN and number != NOTHING:
                 tokens[0], number = "…", NOTHING
-        return f"[{', '.join(tokens)}]" if tokens else "nothing"
+        return f"[{', '.join(tokens)}]"

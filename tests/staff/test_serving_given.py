@@ -19,6 +19,7 @@ from assignment.provided.serving import (
     Sampling,
     run_script,
 )
+from assignment.provided.serving.drive import TellingBlocks
 
 # --- Sampling: what a request may ask for, and the numbers that draw its tokens -------------------
 
@@ -195,6 +196,26 @@ def test_a_prefix_counts_as_computed_and_needs_its_blocks():
     assert cache.num_free == 1
 
 
+def test_telling_blocks_tell_what_they_were_told():
+    cache = TellingBlocks(
+        4, 4, lambda tokens: 4 * (tokens[0] == 1), lambda request: [(request, 9)] * (request == 2)
+    )
+    assert [cache.open(0, [1, 2, 3, 4, 5]), cache.open(2, [2])] == [4, 0]
+    assert cache.held == {0: (5, 4), 2: (1, 0)}
+    assert [cache.append(0, [6]), cache.append(2, [3])] == [[], [(2, 9)]]
+    cache.commit(0, 2)
+    cache.commit(2, 1)
+    assert cache.held == {0: (6, 6), 2: (2, 1)}
+    before = dict(cache.held)
+    for refused in (cache.fork, cache.append):
+        with pytest.raises(OutOfBlocks):
+            refused(0, 1 if refused == cache.fork else [0] * 9)
+    assert cache.held == before
+    cache.close(0)
+    cache.fork(2, 5)
+    assert cache.held == {2: (2, 1), 5: (2, 1)} and cache.num_free == 2
+
+
 def test_out_of_blocks_says_who_needs_what():
     error = OutOfBlocks(7, 3, 2)
     assert str(error) == "request 7 needs 3 more blocks, 2 are free"
@@ -250,6 +271,14 @@ def test_a_script_notes_what_came_and_how_the_cache_was_left():
     ]
     assert [list(outcome.tables) for outcome in outcomes] == [[2], [2], [2], [0, 2], [0], [0, 2]]
     assert outcomes[0].tables == {2: [5, 6]}  # a copy, and not what the cache has later
+
+
+def test_a_commit_without_a_count_is_of_all_that_is_left():
+    cache = Toy()
+    cache.commit = lambda request, count: (request, count)
+    _, done = run_script(cache, [("open", [3, [5, 6, 7]]), ("commit", [3])])
+    assert done.value == (3, 1)  # of three tokens the toy has two
+    assert run_script(cache, [("commit", [3, 0])])[0].value == (3, 0)
 
 
 @pytest.mark.parametrize(

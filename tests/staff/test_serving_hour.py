@@ -78,30 +78,37 @@ class Drafting:
 
     def open(self) -> None:
         tokens = self.text[: self.random.randint(0, 20)] + self.tokens(self.random.randint(1, 4))
-        computed = self.cache.open(self.number, tokens)
-        self.plain[self.number] = tokens
-        self.happened["shared"] += computed > 0
-        self.write(self.number)
-        self.number += 1
+        self.begin(tokens)
 
     def draft(self) -> None:
         """A round: drafts are appended and computed, some of the last ones are refused."""
         request = self.random.choice(list(self.plain))
         count, held = self.random.randint(1, 9), len(self.plain[request])
         drafts = self.text[held : held + count] if self.random.random() < 0.5 else []
-        drafts = drafts or self.tokens(count)
-        for source, target in self.cache.append(request, drafts):
+        self.extend(request, drafts or self.tokens(count))
+        self.check()  # with the drafts in it, too
+        self.take_back(request, self.random.randint(held, len(self.plain[request])))
+
+    def begin(self, tokens: list[int]) -> None:
+        computed = self.cache.open(self.number, tokens)
+        self.plain[self.number] = list(tokens)
+        self.happened["shared"] += computed > 0
+        self.write(self.number)
+        self.number += 1
+
+    def extend(self, request: int, tokens: list[int]) -> None:
+        for source, target in self.cache.append(request, tokens):
             self.keys[target], self.values[target] = self.keys[source], self.values[source]
             self.happened["copied"] += 1
-        self.plain[request] += drafts
+        self.plain[request] += tokens
         self.write(request)
-        self.check()  # with the drafts in it, too
-        table = self.cache.table(request)
-        refused = self.random.randint(0, len(drafts))
-        del self.plain[request][len(self.plain[request]) - refused :]
-        self.cache.truncate(request, len(self.plain[request]))
-        self.happened["refused drafts"] += refused
-        self.happened["blocks given back"] += len(table) - len(self.cache.table(request))
+
+    def take_back(self, request: int, length: int) -> None:
+        blocks, held = len(self.cache.table(request)), len(self.plain[request])
+        self.cache.truncate(request, length)
+        del self.plain[request][length:]
+        self.happened["refused drafts"] += held - length
+        self.happened["blocks given back"] += blocks - len(self.cache.table(request))
 
     def fork(self) -> None:
         request = self.random.choice(list(self.plain))
@@ -165,3 +172,13 @@ def test_refused_drafts_take_nothing_with_them(block_size):
     expected = {"refused", "refused drafts", "blocks given back", "not contiguous", "shared"}
     expected |= {"copied"} if block_size > 1 else set()
     assert {name for name, count in drafting.happened.items() if count >= 3} == expected
+
+
+def test_a_block_that_is_written_anew_is_not_found_by_its_old_tokens():
+    drafting = Drafting(seed=1, block_size=2, num_blocks=10)
+    drafting.begin([0, 1, 2, 0, 1, 1])
+    drafting.take_back(0, 3)
+    drafting.extend(0, [1])
+    for tokens in ([0, 1, 2, 0, 1], [0, 1, 2, 1, 1]):
+        drafting.begin(tokens)
+        drafting.check()

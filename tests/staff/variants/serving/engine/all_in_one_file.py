@@ -33,7 +33,8 @@ def gather_attention(
 ) -> Float[Tensor, "T N H"]:
     size, group = k_cache.shape[1], q.shape[1] // k_cache.shape[2]
     parts = []
-    for table, own, held in zip(block_tables, q.split(query_lengths.tolist()), kv_lengths.tolist()):
+    queries = q.double().split(query_lengths.tolist())
+    for table, own, held in zip(block_tables, queries, kv_lengths.tolist(), strict=True):
         blocks = table[: -(-held // size)].tolist()
         keys, values = (
             torch.cat([cache[block] for block in blocks])[:held]
@@ -41,7 +42,7 @@ def gather_attention(
             .repeat_interleave(group, 1)
             for cache in (k_cache, v_cache)
         )
-        scores = torch.einsum("tnh,snh->nts", own.double(), keys) / q.shape[2] ** 0.5
+        scores = torch.einsum("tnh,snh->nts", own, keys) / q.shape[2] ** 0.5
         future = torch.full((len(own), held), -torch.inf).triu(held - len(own) + 1)
         parts.append(torch.einsum("nts,snh->tnh", (scores + future).softmax(-1), values))
     return torch.cat(parts).to(q.dtype)
