@@ -81,7 +81,7 @@ notebooks: ## execute every notebook
 	@$(PY) notebooks/execute.py $(ARGS)
 
 .PHONY: bench
-bench: ## time SmolLM2 on this machine, alone and served (BENCH=speed or serving; ten minutes, run nothing else)
+bench: ## time SmolLM2, alone and served (BENCH=speed or serving; ten minutes, run nothing else)
 	@$(call need,real dev)
 	@for bench in $(or $(BENCH),speed serving); do $(PY) "notebooks/smollm2_$$bench.py" || exit 1; done
 

@@ -258,7 +258,7 @@ class Engine:
         rows = torch.arange(len(chunks)).repeat_interleave(query_lengths)
         slots = tables[rows, positions // size] * size + positions % size
 
-        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        def attend(layer, q, k, v):
             q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))  # [T, heads, H]
             k_cache, v_cache = self._keys[layer], self._values[layer]
             self.store(k, v, k_cache, v_cache, slots)

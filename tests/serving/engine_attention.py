@@ -102,8 +102,8 @@ def new_slots(
 class Backend:
     """`store` and `attention` for an engine, on keys and values of their own.
 
-    Every argument is checked. What lies in the engine's caches is not used: an engine that reads
-    those, and not what `attention` returns, gets other tokens.
+    Every argument is checked; requests must not share blocks. What lies in the engine's caches is
+    not used: an engine that reads those, and not what `attention` returns, gets other tokens.
     """
 
     def __init__(self, config: LlamaConfig, num_blocks: int, block_size: int, dtype: torch.dtype):
@@ -130,6 +130,8 @@ class Backend:
         assert_equal(self.stored, self.attended + 1, what="calls of store before one of attention")
         layer = self.attended % self._layers
         self._check_caches(k_cache, v_cache)
+        blocks = [block for block in tables.flatten().tolist() if block != -1]
+        assert_equal(sorted(blocks), sorted(set(blocks)), what="blocks in all tables, without −1")
         slots = slots_of(tables, held, self._shape[1])
         expected = new_slots(tables, new, held, self._shape[1])
         assert_equal(self._slots, expected, what="slots that store got, by the block tables")

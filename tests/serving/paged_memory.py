@@ -130,14 +130,13 @@ class PagedMemory:
         old, copies = self._before.tables[request], self._writes_shared(request)
         held.prefixes += self._prefixes.along(tokens, held.prefixes[-1] if start else NOTHING)
         held.tokens += tokens
-        table = self._table(outcome, request)
+        table, filled = self._table(outcome, request), start % self.block_size
         expected = [(old[-1], table[len(old) - 1])] if copies else []
-        self._equal("copies: ", expected, [tuple(pair) for pair in outcome.value])
+        told = outcome.value
+        self._equal("copies: ", expected, list(map(tuple, told)) if _are_rows(told) else told)
         for source, target in expected:
             self._take(outcome, request, target)
-            self._slots[target][: start % self.block_size] = self._slots[source][
-                : start % self.block_size
-            ]
+            self._slots[target][:filled] = self._slots[source][:filled]
         for block in table[len(old) :]:
             self._take(outcome, request, block)
         for position in range(start, len(held.tokens)):
@@ -166,8 +165,8 @@ class PagedMemory:
         """A block that was free, for new content of this request alone."""
         for other, table in outcome.tables.items():
             if table.count(block) > (other == request):
-                self._fail(f"request {request} takes block {block}: ", "a free block",
-                           f"one that request {other} holds")  # fmt: skip
+                what, got = f"request {request} takes block {block}: ", f"one of request {other}"
+                self._fail(what, "a free block", got)
         self._lost.add(self._slots[block][-1])
         self._slots[block] = [NOTHING] * self.block_size
 
@@ -189,8 +188,8 @@ class PagedMemory:
         tables = {request: self._table(outcome, request) for request in requests}
         used = len(set().union(*tables.values()))
         if outcome.num_free != self.num_blocks - used:
-            self._fail("", f"num_free {self.num_blocks - used}, as {used} blocks are in tables",
-                       f"num_free {outcome.num_free!r}")  # fmt: skip
+            expected = f"num_free {self.num_blocks - used}, as {used} blocks are in tables"
+            self._fail("", expected, f"num_free {outcome.num_free!r}")
         for request, held in requests.items():
             for position, prefix in enumerate(held.prefixes[: held.computed]):
                 block, offset = divmod(position, self.block_size)
@@ -206,9 +205,9 @@ class PagedMemory:
 
     def _table(self, outcome: Outcome, request: int) -> list[int]:
         table, length = outcome.tables.get(request), len(self._requests[request].tokens)
-        is_block = lambda block: type(block) is int and 0 <= block < self.num_blocks  # noqa: E731
-        size = self._blocks(length)
-        if type(table) is not list or len(table) != size or not all(map(is_block, table)):
+        size, blocks = self._blocks(length), range(self.num_blocks)
+        are_blocks = all(type(block) is int and block in blocks for block in table or ())
+        if type(table) is not list or len(table) != size or not are_blocks:
             expected = f"{size} of the blocks 0 to {self.num_blocks - 1} for {length} tokens"
             self._fail(f"table of request {request}: ", expected, repr(table))
         return table
@@ -260,6 +259,11 @@ class PagedMemory:
             what=f"{self._call}: {what}".removesuffix(": "),
             note=f"before it: {'; '.join(before)}",
         )
+
+
+def _are_rows(value: object) -> bool:
+    rows = list | tuple
+    return isinstance(value, rows) and all(isinstance(row, rows) for row in value)
 
 
 def _state(outcome: Outcome) -> dict:

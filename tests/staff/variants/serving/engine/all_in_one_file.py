@@ -48,10 +48,6 @@ def gather_attention(
     return torch.cat(parts).to(q.dtype)
 
 
-class NoRoom(Exception):
-    pass
-
-
 class Pool:
     """Blocks, found again by all tokens up to their end."""
 
@@ -71,10 +67,8 @@ class Pool:
         return list(self.tables[number])
 
     def take(self) -> int:
-        if not self.idle:
-            raise NoRoom
         plain = [block for block in self.idle if block not in self.named]
-        block = plain[-1] if plain else self.idle[0]
+        block = plain[-1] if plain else self.idle[0]  # or an IndexError
         self.idle.remove(block)
         self.by_name.pop(self.named.pop(block, None), None)
         self.users[block] = 1
@@ -107,11 +101,8 @@ class Text:
 
     def __init__(self, order, number, prompt, sampling, sample_number, on_token):
         self.order, self.number, self.all = order, number, list(prompt)
-        self.new: list[int] = []
-        self.logprobs: list[float] = []
         self.sampling, self.sample, self.on_token = sampling, sample_number, on_token
-        self.reason = None
-        self.unborn: list[Text] = []
+        self.new, self.logprobs, self.reason, self.unborn = [], [], None, []
         self.computed = self.placed = 0
         self.running = False
 
@@ -164,9 +155,8 @@ class Engine:
         if len(prompt) + sampling.max_new_tokens - 1 > self.pool.num_blocks * self.pool.size:
             raise ValueError("too long for the cache")
         number = len(self.texts)
-        group = [
-            Text((number, i), number + i, prompt, sampling, i, on_token) for i in range(sampling.n)
-        ]
+        n = range(sampling.n)
+        group = [Text((number, i), number + i, prompt, sampling, i, on_token) for i in n]
         self.texts += group
         group[0].unborn = group[1:]
         self.live.append(group[0])
@@ -174,9 +164,7 @@ class Engine:
 
     def step(self) -> Step:
         self.live.sort(key=lambda text: text.order)
-        chunks: list[Chunk] = []
-        copies: list[tuple[int, int]] = []
-        gone: list[int] = []
+        chunks, copies, gone = [], [], []
         running = [text for text in self.live if text.running]
         ready = [t for t in running if t.computed == t.placed == len(t.all) - 1]
         for text in ready:
@@ -185,7 +173,7 @@ class Engine:
                     copies += self.grow(text)
                     chunks.append(self.chunk(text, 1))
                     break
-                except NoRoom:
+                except IndexError:
                     last = [t for t in self.live if t.running][-1]
                     self.stop(last)
                     gone.append(last.number)
@@ -194,9 +182,7 @@ class Engine:
             if text.running and text not in ready and left:
                 chunks.append(self.chunk(text, left))
                 left -= len(chunks[-1].tokens)
-        for text in self.live:
-            if text.running:
-                continue
+        for text in [text for text in self.live if not text.running]:
             if gone or not left or not self.start(text):
                 break
             chunks.append(self.chunk(text, left))
@@ -213,13 +199,11 @@ class Engine:
 
     def grow(self, text: Text) -> list[tuple[int, int]]:
         table = self.pool.tables[text.number]
-        text_fits = text.placed < len(table) * self.pool.size
-        if text_fits and self.pool.users[table[-1]] == 1:
-            copies = []
-        else:
+        begun, copies = text.placed < len(table) * self.pool.size, []
+        if not begun or self.pool.users[table[-1]] > 1:
             new = self.pool.take()
-            copies = [(table[-1], new)] if text_fits else []
-            if text_fits:
+            if begun:
+                copies.append((table[-1], new))
                 self.pool.drop([table.pop()])
             table.append(new)
         text.placed += 1
@@ -272,12 +256,10 @@ class Engine:
                 if end > chunk.start:
                     self.pool.name(table[end // size - 1], tuple(text.all[:end]))
             text.computed = chunk.stop
-        told = []
-        for text in [self.texts[c.request] for c in chunks if c.samples]:
-            told += self.answer(text, next(logits))
-        for text in told:
-            if text.on_token:
-                text.on_token(text.sample, text.new[-1])
+        texts = [self.texts[chunk.request] for chunk in chunks if chunk.samples]
+        for told in [each for text in texts for each in self.answer(text, next(logits))]:
+            if told.on_token:
+                told.on_token(told.sample, told.new[-1])
 
     def answer(self, text: Text, logits: Tensor) -> list[Text]:
         born, text.unborn = text.unborn, []
