@@ -50,7 +50,7 @@ class PagedCache:
     (after `truncate`) is published no more.
 
     Which free block is taken: one that is not published; if there is none, the published one that
-    has been free for longest, and of those that became free in one `close` the one that is last in
+    has been free for longest, and of those that became free in one call the one that is last in
     the table. So prefixes lose their ends first.
 
     Hints: count in how many tables each block is. An `OrderedDict` is a queue that lets go of its

@@ -133,7 +133,7 @@ class Scheduler:
     def schedule(self) -> Step:
         """Plan the next step by the policy, and take the blocks for it.
 
-        An empty Step if there is nothing to do; such a one is not committed.
+        A step without chunks (nothing to do, or nobody left after a preemption) is not committed.
 
         Raises:
             RuntimeError: the last step that had chunks is not committed.

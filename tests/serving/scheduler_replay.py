@@ -139,13 +139,13 @@ class Replay:
         self._chunks: dict[int, Chunk] = {}
 
     @property
-    def held(self) -> dict[int, tuple[int, int]]:
-        """For each running request: tokens that have room, tokens that are computed."""
-        return {n: (r.placed, r.computed) for n, r in self.requests.items() if r.runs}
+    def held(self) -> dict[int, tuple[list[int], int]]:
+        """For each running request: the tokens that have room, how many are computed."""
+        return {n: (r.tokens[: r.placed], r.computed) for n, r in self.requests.items() if r.runs}
 
     @property
     def free(self) -> int:
-        used = sum(self.limits.blocks(placed) for placed, _ in self.held.values())
+        used = sum(self.limits.blocks(r.placed) for r in self.requests.values())
         return self.limits.num_blocks - self.limits.pinned - used
 
     @property

@@ -11,6 +11,7 @@ from submission.provided.serving import run_script
 from submission.serving.paged_cache import PagedCache
 from tests.grading.boundary import call_then_spoil, count_lines, watch
 from tests.grading.closeness import assert_equal
+from tests.grading.refusal import assert_value_error
 from tests.grading.shapes import around
 from tests.serving.paged_costs import samples, serve, step
 from tests.serving.paged_memory import PagedMemory, telling
@@ -106,6 +107,11 @@ class TestTables:
             assert_names(outcome, request)
         assert_names(outcomes[3 + 4], 6)
         assert_names(outcomes[3 + 5], -1)
+
+    def test_sizes_that_make_no_sense(self):
+        for sizes in [(0, 4), (4, 0), (-1, 4), (4, -1)]:
+            assert_value_error(f"PagedCache{sizes}", PagedCache, *sizes)
+        run(1, 1, ("open", 0, [5]))
 
     def test_the_callers_lists_stay_the_callers(self, text):
         cache = PagedCache(9, 4)
@@ -236,6 +242,18 @@ class TestPrefixes:
         calls += [call for i in range(6, 21, 3) for call in step(0, tokens[i : i + 3])]
         assert_found(20, 12, 4, *calls, ("open", 1, tokens))
 
+    def test_forks_publish_what_they_write(self, text):
+        a, b, c = text(6), text(10), text(10)
+        calls = [("open", 0, a), ("commit", 0), ("fork", 0, 1)]
+        for i in (0, 5):
+            calls += [*step(1, b[i : i + 5]), *step(0, c[i : i + 5])]
+        for own in (b, c):
+            assert_found(16, 20, 4, *calls, ("open", 2, [*a, *own, 1]))
+
+    def test_a_long_prefix(self, text):
+        tokens = text(200)
+        assert_found(200, 51, 4, *serve(0, tokens), ("open", 1, [*tokens, 1]))
+
     def test_the_same_prompt_at_the_same_time(self, text):
         tokens = text(11)
         calls = [("open", r, [*tokens, r]) for r in range(3)]
@@ -256,6 +274,18 @@ class TestPrefixes:
         calls = [("open", 0, tokens), ("commit", 0), ("open", 1, tokens), ("close", 0)]
         outcomes = run(9, 4, *calls, ("open", 2, tokens), prefix_caching=False)
         assert_equal(outcomes[-1].num_free, 9 - 6, what="num_free")
+
+    def test_keys_are_made_of_the_key_before(self, text):
+        tokens, seen = text(12), set()
+
+        def key(before, block):
+            seen.add((before, tuple(block)))
+            return block[-1]
+
+        run(9, 4, *serve(0, tokens), ("open", 1, [*tokens, 1]), hash_block=key)
+        a, b, c = (tuple(tokens[i : i + 4]) for i in (0, 4, 8))
+        others = seen - {(None, a), (a[-1], b), (b[-1], c)}
+        assert_equal(others, set(), what="other (before, tokens)")
 
     @pytest.mark.parametrize(
         "key",
@@ -305,6 +335,39 @@ class TestEviction:
         for taken in range(1, 5):
             calls = [*serve(0, a), ("open", 1, text(2 * (taken + 2))), ("close", 1)]
             assert_found(8 - 2 * taken, 6, 2, *calls, ("open", 2, [*a, 1]))
+
+    def test_the_end_is_in_the_table_not_in_the_numbers(self, text):
+        """The second text may get the blocks of the first in any order, as the last one first."""
+        a, b = text(8), text(8)
+        for taken in range(1, 4):
+            last = [("open", 2, text(2 * taken)), ("close", 2)]
+            for first in ([], serve(0, a)):
+                calls = [*first, *serve(1, b), *last, ("open", 3, [*b, 1][:7])]
+                assert_found(min(6, 8 - 2 * taken), 4, 2, *calls)
+
+    def test_what_a_rollback_gives_back_is_free_since_then(self, text):
+        """A free block with nothing in it goes first, then b, then a, each from its end on."""
+        a, b = text(4), text(4)
+        calls = [("open", 0, a), ("commit", 0), *serve(1, b), ("truncate", 0, 0)]
+        for taken, found in [(1, 4), (2, 4), (3, 4), (4, 2), (5, 0)]:
+            last = [("open", 2, text(2 * taken)), ("close", 2)]
+            assert_found(found, 5, 2, *calls, *last, ("open", 3, [*a, 1]))
+
+    def test_a_refused_open_renews_nothing(self, text):
+        a, b = text(4), text(4)
+        calls = [*serve(0, a), *serve(1, b), ("open", 2, a + text(8)), ("open", 3, text(4))]
+        outcomes = run(5, 2, *calls, ("close", 3), ("open", 4, [*b, 1]))
+        assert_equal([outcomes[6].error, outcomes[-1].value], ["OutOfBlocks", 4])
+
+    def test_the_first_of_two_stays_published(self, text):
+        a = text(4)
+        calls = [("open", 0, a), ("open", 1, a), ("commit", 0), ("commit", 1), ("close", 1)]
+        calls += [("open", 2, text(8)), ("close", 2)]
+        assert_found(4, 6, 2, *calls, ("open", 3, [*a, 1]))
+
+    def test_what_was_taken_is_published_again(self, text):
+        a = text(4)
+        assert_found(4, 5, 2, *serve(0, a), *serve(1, text(10)), *serve(2, a), ("open", 3, [*a, 1]))
 
     def test_a_block_for_new_tokens_is_no_longer_found(self, text):
         a, b = text(8), text(8)
@@ -367,6 +430,18 @@ class TestRollback:
             calls = [("open", 0, a), ("commit", 0), ("truncate", 0, length), *step(0, text(2))]
             assert_found(4, 9, 4, *calls[:-1], ("open", 1, [*a, 1]))
             assert_found(4, 9, 4, *calls, ("open", 1, [*a, 1]))
+
+    def test_behind_a_block_that_is_written_to_nothing_is_found(self, text):
+        a = text(8)
+        for length in (1, 2):
+            calls = [("open", 0, a), ("commit", 0), ("truncate", 0, length), *step(0, text(2))]
+            assert_found(0, 9, 4, *calls, ("open", 1, [*a, 1]))
+
+    def test_a_refused_append_withdraws_nothing(self, text):
+        a = text(8)
+        calls = [("open", 0, a), ("commit", 0), ("truncate", 0, 7), ("append", 0, text(6))]
+        outcomes = run(3, 4, *calls, ("open", 1, [*a, 1]))
+        assert_equal([outcomes[3].error, outcomes[-1].value], ["OutOfBlocks", 8])
 
     def test_what_is_written_instead_is_found(self, text):
         a, b = text(6), text(3)
@@ -453,11 +528,13 @@ def test_a_token_more_costs_the_same_at_any_length(text, budget):
         cache = PagedCache(300, 16)
         cache.open(0, text(length))
         cache.commit(0, length)
+        cache.append(0, text(16))  # who publishes after `commit` has done so now
+        cache.commit(0, 16)
         seen = []
         for token in text(16):
             seen += [count_lines(cache.append, 0, [token]), count_lines(cache.commit, 0, 1)]
         lines[length] = sum(call.count for call in seen)
-        assert_equal(cache.computed(0), length + 16, what="computed")
+        assert_equal(cache.computed(0), length + 32, what="computed")
         assert lines[length] >= 2 * 16, "lines were executed that the counter has not seen"
     ideal = lines[40] + 2 * 16
     budget(max(lines[4000], ideal), ideal, unit="lines", beside={"at 40": lines[40]})

@@ -64,6 +64,18 @@ class TestBudget:
             limits = Limits(max_tokens=most, max_sequences=min(most, number(draw, 2, 8)))
             serve(limits, ragged(draw, 12), arrivals_of(draw, 12), BUDGET)
 
+    def test_what_four_decodes_leave_is_used(self, draw):
+        server = watched(draw, {1: 1, 2: 1, 3: 1, 4: 1}, max_tokens=5, max_sequences=5)
+        server.step()
+        server.add_prompts(draw, {5: 9})
+        for _ in range(9):
+            server.step({1: 1, 2: 1, 3: 1, 4: 1, 5: 1})
+
+    def test_a_chunk_is_as_long_as_the_step_allows(self, draw):
+        server = watched(draw, {1: 100, 2: 100}, max_tokens=73)
+        for chunks in ({1: 73}, {1: 27, 2: 46}, {1: 1, 2: 54}):
+            server.step(chunks)
+
 
 @pytest.mark.group("order")
 class TestOrder:
@@ -241,6 +253,37 @@ class TestRequests:
             server.scheduler.commit({1: 9})
         server.step({1: 1})
 
+    def test_a_step_without_chunks_is_not_committed(self, draw):
+        """Somebody else holds blocks: the only one has to go, and nothing is computed."""
+        server = watched(draw, {1: 4}, 5, num_blocks=3, block_size=4, pinned=2)
+        server.step({1: 4})
+        server.step({}, preempted=[1], waiting=[1])
+        with pytest.raises(RuntimeError):
+            server.scheduler.commit({})
+        server.step({}, preempted=[], waiting=[1])
+
+    @pytest.mark.parametrize("max_tokens, max_sequences", [(8, 0), (8, 9), (0, 0), (8, -1)])
+    def test_limits_that_make_no_sense(self, max_tokens, max_sequences):
+        with pytest.raises(ValueError):
+            Scheduler(TellingBlocks(4, 4), max_tokens, max_sequences)
+
+    def test_a_number_that_is_used_again_arrives_anew(self, draw):
+        server = watched(draw, {2: 3, 4: 3, 6: 3, 8: 3}, max_sequences=1)
+        server.step({2: 3}, waiting=[4, 6, 8])
+        server.remove(2)
+        server.remove(6)
+        server.step({4: 3}, waiting=[8])
+        server.add_prompts(draw, {9: 3, 2: 3, 6: 3})
+        server.step({4: 1}, waiting=[8, 9, 2, 6])
+
+    def test_who_comes_after_some_have_left_the_queue_is_the_last(self, draw):
+        server = watched(draw, dict.fromkeys(range(6), 3), max_sequences=1)
+        server.step({0: 3}, waiting=[1, 2, 3, 4, 5])
+        for gone in (1, 2, 3):
+            server.remove(gone)
+        server.add_prompts(draw, {7: 3, 3: 3})
+        server.step({0: 1}, waiting=[4, 5, 7, 3])
+
     def test_tokens_for_other_requests_change_nothing(self, draw):
         server = watched(draw, {1: 3, 2: 4, 3: 6}, rules=[], max_tokens=9)
         server.schedule()  # 3 does not sample yet
@@ -328,7 +371,33 @@ class TestForks:
         server = watched(draw, {3: 5, 1: 4}, copies=copies)
         server.step()
         server.fork(3, 2, 9)
-        assert_equal(list(server.schedule().copies), wanted, what="Step.copies")
+        for _ in range(2):
+            wanted.clear()
+            assert_equal(list(server.schedule().copies), wanted, what="Step.copies")
+            server.commit({3: 1, 1: 1, 2: 1})
+
+    def test_forks_come_behind_those_that_are_gone(self, draw):
+        server = watched(draw, {7: 3, 6: 3}, max_sequences=3)
+        server.step()
+        for fork in (5, 4, 3, 1):
+            server.fork(7, fork, fork)
+        for gone in (4, 3):
+            server.remove(gone)
+        server.fork(7, 0, 6)
+        server.step({7: 1, 6: 1, 5: 1}, waiting=[1, 0])
+
+    def test_a_preempted_one_cannot_be_forked(self, draw):
+        limits = {"num_blocks": 3, "block_size": 4, "max_tokens": 4, "max_sequences": 2}
+        server = watched(draw, {1: 4, 2: 4}, 9, **limits)
+        while not server.replay.preempted:
+            server.step()
+        with pytest.raises(ValueError):
+            server.scheduler.fork(2, 9, 5)
+        server.remove(1)
+        server.step({2: 4})  # of five: in its prefill again
+        with pytest.raises(ValueError):
+            server.scheduler.fork(2, 9, 5)
+        server.step({2: 1})
 
     def test_who_cannot_be_forked(self, draw):
         server = watched(draw, {1: 3, 2: 9, 3: 3, 4: 2}, rules=[], max_tokens=8, max_sequences=3)

@@ -1,7 +1,7 @@
 """A paged cache as the scheduler sees it, and one that only counts."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class OutOfBlocks(RuntimeError):
@@ -15,6 +15,7 @@ class OutOfBlocks(RuntimeError):
         return type(self), (self.request, self.needed, self.free)
 
 
+@runtime_checkable
 class BlockCache(Protocol):
     """What the scheduler needs. `serving.paged_cache` has more to say about each."""
 

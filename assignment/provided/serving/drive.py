@@ -24,21 +24,25 @@ class TellingBlocks(CountedBlocks):
         super().__init__(num_blocks, block_size, find_prefix)
         self._copies_for = copies_for or (lambda request: [])
         self._computed: dict[int, int] = {}
+        self._tokens: dict[int, list[int]] = {}
 
     @property
-    def held(self) -> dict[int, tuple[int, int]]:
-        """For each request how many tokens it has room for, and how many are computed."""
+    def held(self) -> dict[int, tuple[list[int], int]]:
+        """For each request the tokens that it has room for, and how many are computed."""
         return {
-            number: (length, self._computed[number]) for number, length in self._lengths.items()
+            number: (list(tokens), self._computed[number])
+            for number, tokens in self._tokens.items()
         }
 
     def open(self, request: int, tokens: Sequence[int]) -> int:
         computed = super().open(request, tokens)
         self._computed[request] = computed
+        self._tokens[request] = list(tokens)
         return computed
 
     def append(self, request: int, tokens: Sequence[int]) -> list[tuple[int, int]]:
         super().append(request, tokens)
+        self._tokens[request] += tokens
         return self._copies_for(request)
 
     def commit(self, request: int, count: int) -> None:
@@ -47,10 +51,11 @@ class TellingBlocks(CountedBlocks):
     def fork(self, request: int, new_request: int) -> None:
         super().fork(request, new_request)
         self._computed[new_request] = self._computed[request]
+        self._tokens[new_request] = list(self._tokens[request])
 
     def close(self, request: int) -> None:
         super().close(request)
-        del self._computed[request]
+        del self._computed[request], self._tokens[request]
 
 
 def drive(

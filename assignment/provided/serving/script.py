@@ -43,7 +43,8 @@ def run_script(cache: object, calls: Sequence[tuple[str, list]]) -> list[Outcome
                 arguments = [*arguments, cache.length(*arguments) - cache.computed(*arguments)]
             value = getattr(cache, name)(*arguments)
         except REFUSALS as refusal:
-            error, message = type(refusal).__name__, str(refusal)
+            kind = next(kind for kind in REFUSALS if isinstance(refusal, kind))
+            error, message = kind.__name__, str(refusal)
         else:
             opened = {"open": arguments[:1], "fork": arguments[1:2]}.get(name, [])
             requests = requests | set(opened) if name != "close" else requests - {arguments[0]}
