@@ -152,11 +152,11 @@ class Backend:
 class Probe:
     """A model of one layer with random queries, keys and values, and the `attention` it meets.
 
-    What the one sends has to arrive at the other, and back. In bfloat16.
+    What the one sends has to arrive at the other, and back.
     """
 
-    def __init__(self, draw, block_size: int):
-        self._draw, self._block_size = draw, block_size
+    def __init__(self, draw, block_size: int, dtype: torch.dtype):
+        self._draw, self._block_size, self._dtype = draw, block_size, dtype
         self._config = LlamaConfig(
             11, num_layers=1, d_model=8, num_heads=6, num_kv_heads=2, head_dim=4, d_ff=8
         )
@@ -165,7 +165,7 @@ class Probe:
 
     @property
     def parts(self) -> ModelParts:
-        return ModelParts(self._config, torch.bfloat16, self._hidden, self._logits)
+        return ModelParts(self._config, self._dtype, self._hidden, self._logits)
 
     def _hidden(self, tokens: Tensor, positions: Tensor, attend) -> Tensor:
         count = tokens.numel()
@@ -173,7 +173,7 @@ class Probe:
         self._answer = self._normal(count, 6, 4)
         out = attend(0, *self._sent)
         assert_equal(out, self._answer.transpose(0, 1)[None], what="what attend returns")
-        return torch.zeros(*tokens.shape, 8, dtype=torch.bfloat16)
+        return torch.zeros(*tokens.shape, 8, dtype=self._dtype)
 
     def _logits(self, hidden: Tensor) -> Tensor:
         return self._normal(*hidden.shape[:-1], self._config.vocab_size)
@@ -186,7 +186,7 @@ class Probe:
         slots = new_slots(tables, new, held, self._block_size)
         now = [cache.flatten(0, 1) for cache in (k_cache, v_cache)]
         for name, cache, rows in zip(("keys", "values"), now, sent, strict=True):
-            assert_equal(cache.dtype, torch.bfloat16, what=f"dtype of the cache of {name}")
+            assert_equal(cache.dtype, self._dtype, what=f"dtype of the cache of {name}")
             assert_equal(cache[slots], rows, axes=AXES, what=f"{name} in the slots of new tokens")
         for cache, before in zip(now, self._before or [], strict=False):
             others = torch.ones(len(cache), dtype=torch.bool)
@@ -198,4 +198,4 @@ class Probe:
         return self._answer
 
     def _normal(self, *shape: int) -> Tensor:
-        return self._draw.normal(*shape, dtype=torch.bfloat16)
+        return self._draw.normal(*shape, dtype=self._dtype)

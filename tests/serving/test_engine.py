@@ -102,6 +102,11 @@ class TestAttention:
         paged = draw_paged(draw, 6, 2, [new], [length])
         assert_attention(gather_attention(*paged.arguments), paged)
 
+    @pytest.mark.parametrize("new, length", [(80, 100), (1, 200), (65, 65)])
+    def test_long_ones(self, draw, new, length):
+        paged = draw_paged(draw, 6, 2, [new, 3], [length, 9], block_size=16)
+        assert_attention(gather_attention(*paged.arguments), paged)
+
     def test_bfloat16_scores_stay_apart(self, draw):
         """Near 256 the neighbours in bfloat16 are 2 apart."""
         paged = draw_paged(draw, 6, 2, [1, 3], [13, 9], dtype=torch.bfloat16, level=200.0)
@@ -112,10 +117,11 @@ class TestAttention:
         _, changed = watch(gather_attention, *paged.arguments)
         assert changed == [], "an argument was changed, by its place"
 
-    def test_new_keys_and_values_are_stored(self, draw):
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+    def test_new_keys_and_values_are_stored(self, draw, dtype):
         """In their slots, in the model's dtype; nothing else changes. What `attention` returns is
         what the model gets."""
-        probe = Probe(draw, block_size=4)
+        probe = Probe(draw, 4, dtype)
         options = {"max_tokens": 8, "max_sequences": 4, "attention": probe.attention}
         engine = Engine(probe.parts, 30, 4, **options)
         for length in (3, 9, 5):
@@ -156,6 +162,13 @@ class TestSampling:
     def test_each_request_has_its_own_filters(self, draw):
         server = served(draw)
         self.submit_all(server, [4, 4, 6, 5, 6, 2, 1])
+        server.run()
+        server.assert_right()
+
+    def test_filters_that_are_alike_but_for_one(self, draw):
+        server = served(draw)
+        for filters in ({}, {"top_p": 0.3}, {"top_p": 0.6, "top_k": 3}, {"top_k": 3}):
+            server.submit(5, max_new_tokens=7, seed=len(filters), temperature=1.5, **filters)
         server.run()
         server.assert_right()
 
@@ -318,6 +331,17 @@ class TestPressure:
             server.run()
         server.assert_right()
 
+    def test_aborted_in_its_prompt_and_asked_again(self, draw):
+        """What was not computed is not found."""
+        server = served(draw, max_tokens=5, max_sequences=2)
+        prompt = server.prompt(12)
+        number = server.submit(prompt, max_new_tokens=5)
+        server.step()
+        server.abort(number)
+        server.submit([*prompt, 1], max_new_tokens=5)
+        server.run()
+        server.assert_right()
+
     def test_aborted_by_who_is_told(self, draw):
         """The seventh token, the third of the first answer, ends the request and one that waits."""
         server, told = served(draw, max_sequences=3), []
@@ -441,6 +465,19 @@ class TestRequests:
         times = [steps for steps, _ in told["a", 0]]
         assert_equal(times, [0, 1, 2, 3, 4], what="steps before each token of the first request")
 
+    def test_the_last_token_is_told(self, draw):
+        server, told = served(draw, max_tokens=9, max_sequences=7), {}
+
+        def on_token(sample, token):
+            told.setdefault(sample, []).append(token)
+
+        stops = tuple(range(0, server.model.config.vocab_size, 4))
+        asked = {"max_new_tokens": 9, "temperature": 2.0, "n": 4, "stop_tokens": stops}
+        number = server.submit(9, on_token, **asked)
+        server.run()
+        answers = enumerate(server.completions(number))
+        assert_equal(told, {i: list(answer.tokens) for i, answer in answers}, what="told")
+
     def test_who_is_told_may_ask(self, draw):
         server = served(draw)
 
@@ -463,12 +500,30 @@ class TestRequests:
             "token 41 of 41": [3, 41, 2],
             "token −1": [-1],
             "no token": [],
+            "more than fit": [0] * 300,
         }.items():
             assert_value_error(what, server.engine.submit, prompt)
         for method in (server.engine.abort, server.engine.completions):
-            assert_value_error("no such request", method, number + 17)
+            for stranger in (number + 1, number + 2, number + 17):
+                assert_value_error("no such request", method, stranger)
         server.submit(6, max_new_tokens=2)
         server.run()
+        server.assert_right()
+
+    def test_a_step_is_a_call(self, draw):
+        """All tokens of a step go through the model together; the first step samples nothing."""
+        server = served(draw, max_tokens=6, max_sequences=4)
+        for length in (17, 2, 9):
+            server.submit(length, max_new_tokens=8)
+        server.run()
+        assert_equal(server.model.rows, [step.num_tokens for step in server.steps], what="rows")
+        assert 0 not in server.model.head_rows, "`logits` was called with no row"
+        assert max(server.model.rows) <= 6, f"{max(server.model.rows)} rows, max_tokens is 6"
+
+    def test_a_long_answer(self, draw):
+        server = served(draw)
+        server.submit(3, max_new_tokens=60)
+        server.engine.run()
         server.assert_right()
 
     def test_an_end_that_is_aborted_stays(self, draw):
