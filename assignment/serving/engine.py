@@ -64,7 +64,7 @@ def gather_attention(
         and softmax in float32 at least, as in `attention.grouped_query`.
 
     The form in plain PyTorch: it copies a request's blocks next to each other, and attends as ever.
-    `kernels.paged_attention` reads them where they are. About 15 lines.
+    A kernel reads them where they are. About 15 lines.
     """
     raise NotImplementedError
 
@@ -79,7 +79,7 @@ class Engine:
     of one answer and their log-probabilities, and knows when it is finished.
 
     Attributes: model; cache and scheduler, your `PagedCache` and `Scheduler`. Answers that are
-    finished or aborted have left both.
+    finished or aborted have left both. No graph is kept for gradients.
 
     Size of a good answer: about 120 lines in all.
     """
@@ -147,7 +147,7 @@ class Engine:
         raise NotImplementedError
 
     def completions(self, request: int) -> list[Completion]:
-        """The answers of a request, finished or not, in order.
+        """The answers of a request, finished or not, in order; `request` is what `submit` returned.
 
         Raises:
             ValueError: there is no such request.

@@ -31,8 +31,9 @@ class Scheduler:
          `cache.append` takes room for it. At OutOfBlocks the running request that arrived last is
          preempted, be it in its prefill, and `append` is tried again, until there is room or the
          request that decodes was the last itself and is preempted.
-      2. Prefill. The running request in its prefill, of which there is one at most, gets as many
-         of its tokens as the step still has room for. They have blocks since its admission.
+      2. Prefill. The running request in its prefill gets as many of its tokens as the step still
+         has room for. They have blocks since its admission. (There is one at most: while it leaves
+         no room, nobody is admitted.)
       3. Admissions, in no step in which 1. has preempted. In order of arrival, while fewer than
          `max_sequences` run and the step has room for a token, a waiting request is admitted:
          `cache.open` takes blocks for all its tokens and says how many are computed; of the others
@@ -46,7 +47,7 @@ class Scheduler:
     So who decodes gets a token in every step unless preempted; who arrived first never is; and a
     large request waits for room, but nobody takes it from under its nose.
 
-    Size of a good answer: about 80 lines in all.
+    Size of a good answer: about 100 lines in all.
     """
 
     def __init__(self, cache: object, max_tokens: int, max_sequences: int):

@@ -67,7 +67,7 @@ def gather_attention(
         and softmax in float32 at least, as in `attention.grouped_query`.
 
     The form in plain PyTorch: it copies a request's blocks next to each other, and attends as ever.
-    `kernels.paged_attention` reads them where they are. About 15 lines.
+    A kernel reads them where they are. About 15 lines.
     """
     # BEGIN SOLUTION
     block_size, num_kv_heads = k_cache.shape[1:3]
@@ -82,8 +82,10 @@ def gather_attention(
         )
         # The query heads of a KV head become queries of that head: no key is copied for each.
         queries = grouped[first : first + new].transpose(0, 1).flatten(1, 2)
-        places = torch.arange(length - new, length).repeat_interleave(grouped.shape[2])
-        mask = places[:, None] >= torch.arange(length) if new > 1 else None
+        mask = None  # the newest token sees all
+        if new > 1:
+            places = torch.arange(length - new, length).repeat_interleave(grouped.shape[2])
+            mask = places[:, None] >= torch.arange(length)
         out = scaled_dot_product_attention(queries[None], keys[None], values[None], mask)[0]
         outputs.append(out.unflatten(1, (new, -1)).transpose(0, 1))
         first += new
@@ -101,7 +103,7 @@ class Engine:
     of one answer and their log-probabilities, and knows when it is finished.
 
     Attributes: model; cache and scheduler, your `PagedCache` and `Scheduler`. Answers that are
-    finished or aborted have left both.
+    finished or aborted have left both. No graph is kept for gradients.
 
     Size of a good answer: about 120 lines in all.
     """
@@ -219,7 +221,7 @@ class Engine:
         # END SOLUTION
 
     def completions(self, request: int) -> list[Completion]:
-        """The answers of a request, finished or not, in order.
+        """The answers of a request, finished or not, in order; `request` is what `submit` returned.
 
         Raises:
             ValueError: there is no such request.
@@ -280,9 +282,13 @@ class Engine:
             groups[sampling.temperature, sampling.top_k, sampling.top_p].append(number)
         drawn: dict[int, int] = {}
         for filters, numbers in groups.items():
-            uniforms = torch.tensor([self._answers[number].uniform for number in numbers])
-            probs = next_token_probs(logits[[rows[number] for number in numbers]], *filters)
-            drawn |= zip(numbers, sample(probs, uniforms).tolist(), strict=True)
+            own = logits[[rows[number] for number in numbers]]
+            if filters[0] == 0:
+                tokens = own.argmax(dim=-1)  # as `sample` would, without sums over the vocabulary
+            else:
+                uniforms = torch.tensor([self._answers[number].uniform for number in numbers])
+                tokens = sample(next_token_probs(own, *filters), uniforms)
+            drawn |= zip(numbers, tokens.tolist(), strict=True)
         for number, row in rows.items():
             self._answers[number].take(drawn[number], logits[row])
         return drawn

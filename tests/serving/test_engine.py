@@ -30,56 +30,6 @@ def served(draw, **options) -> Served:
     return Served(Engine, draw_tokens, draw, **options)
 
 
-@pytest.mark.group("batch")
-class TestBatch:
-    @pytest.mark.parametrize(
-        "length, block_size", [(1, 4), (7, 4), (8, 4), (9, 4), (5, 1), (9, 16)]
-    )
-    def test_one_request(self, draw, length, block_size):
-        server = served(draw, block_size=block_size)
-        number = server.submit(length, max_new_tokens=6)
-        server.run()
-        expected = server.model.greedy(server.requests[number][0], 6)
-        assert_equal(list(server.completions(number)[0].tokens), expected, what="new tokens")
-        server.assert_right()
-
-    def test_ragged_requests(self, draw):
-        server = served(draw)
-        for length, count in [(3, 9), (9, 2), (1, 7), (14, 1), (5, 8)]:
-            server.submit(length, max_new_tokens=count)
-        server.run()
-        server.assert_right()
-
-    def test_prompts_in_chunks_among_decodes(self, draw):
-        server = served(draw, max_tokens=6, max_sequences=4)
-        for length in (2, 17, 9):
-            server.submit(length, max_new_tokens=8)
-        server.run()
-        mixed = [len({chunk.samples for chunk in step.chunks}) == 2 for step in server.steps]
-        assert any(mixed), "in no step does one request decode while another is in its prompt"
-        server.assert_right()
-
-    def test_more_requests_than_sequences(self, draw):
-        """Some of them come while others are at work."""
-        server = served(draw, max_sequences=3, max_tokens=20)
-
-        def between(steps):
-            for length in {0: (6, 2, 9, 4), 3: (11, 5), 8: (3,)}.get(steps, ()):
-                server.submit(length, max_new_tokens=3 + length % 4)
-
-        server.run(between)
-        assert_equal(len(server.requests), 7)
-        server.assert_right()
-
-    def test_run_to_the_end(self, draw):
-        server = served(draw, max_sequences=2)
-        for length in (4, 7, 1):
-            server.submit(length, max_new_tokens=4)
-        server.engine.run()
-        server.assert_right()
-        assert_equal(server.engine.step(), Step(), what="a step with nothing to do")
-
-
 @pytest.mark.group("attention")
 class TestAttention:
     # A chunk within a prompt, decodes, a whole prompt, its end; lengths around a block's end.
@@ -139,6 +89,56 @@ class TestAttention:
         server.run()
         server.assert_right()
         assert backend.attended >= 2 * len(server.steps), "attention is not called in every layer"
+
+
+@pytest.mark.group("batch")
+class TestBatch:
+    @pytest.mark.parametrize(
+        "length, block_size", [(1, 4), (7, 4), (8, 4), (9, 4), (5, 1), (9, 16)]
+    )
+    def test_one_request(self, draw, length, block_size):
+        server = served(draw, block_size=block_size)
+        number = server.submit(length, max_new_tokens=6)
+        server.run()
+        expected = server.model.greedy(server.requests[number][0], 6)
+        assert_equal(list(server.completions(number)[0].tokens), expected, what="new tokens")
+        server.assert_right()
+
+    def test_ragged_requests(self, draw):
+        server = served(draw)
+        for length, count in [(3, 9), (9, 2), (1, 7), (14, 1), (5, 8)]:
+            server.submit(length, max_new_tokens=count)
+        server.run()
+        server.assert_right()
+
+    def test_prompts_in_chunks_among_decodes(self, draw):
+        server = served(draw, max_tokens=6, max_sequences=4)
+        for length in (2, 17, 9):
+            server.submit(length, max_new_tokens=8)
+        server.run()
+        mixed = [len({chunk.samples for chunk in step.chunks}) == 2 for step in server.steps]
+        assert any(mixed), "in no step does one request decode while another is in its prompt"
+        server.assert_right()
+
+    def test_more_requests_than_sequences(self, draw):
+        """Some of them come while others are at work."""
+        server = served(draw, max_sequences=3, max_tokens=20)
+
+        def between(steps):
+            for length in {0: (6, 2, 9, 4), 3: (11, 5), 8: (3,)}.get(steps, ()):
+                server.submit(length, max_new_tokens=3 + length % 4)
+
+        server.run(between)
+        assert_equal(len(server.requests), 7)
+        server.assert_right()
+
+    def test_run_to_the_end(self, draw):
+        server = served(draw, max_sequences=2)
+        for length in (4, 7, 1):
+            server.submit(length, max_new_tokens=4)
+        server.engine.run()
+        server.assert_right()
+        assert_equal(server.engine.step(), Step(), what="a step with nothing to do")
 
 
 @pytest.mark.group("sampling")

@@ -40,7 +40,8 @@ class BlockCache(Protocol):
 
 
 class CountedBlocks:
-    """A BlockCache without blocks: it knows how many tokens each request has, and shares nothing.
+    """A BlockCache without blocks: it knows how many tokens each request has, and shares nothing:
+    here a fork takes blocks, and may raise OutOfBlocks; in a real one it does neither.
 
     Args:
         num_blocks, block_size: what there is. A request of n tokens needs ⌈n / block_size⌉ blocks.
