@@ -131,6 +131,9 @@ class PagedMemory:
         held.prefixes += self._prefixes.along(tokens, held.prefixes[-1] if start else NOTHING)
         held.tokens += tokens
         table, filled = self._table(outcome, request), start % self.block_size
+        if copies and table[len(old) - 1] == old[-1]:
+            what, got = f"block {len(old) - 1} of the table: ", f"{old[-1]}, which others hold too"
+            self._fail(what, "a block of its own, and the pair of both to copy", got)
         expected = [(old[-1], table[len(old) - 1])] if copies else []
         told = outcome.value
         self._equal("copies: ", expected, list(map(tuple, told)) if _are_rows(told) else told)
