@@ -264,7 +264,8 @@ class TestSharing:
         server.run()
         prompt = [*server.requests[number][0], *server.completions(number)[0].tokens]
         server.submit([*prompt, *server.prompt(3)], max_new_tokens=2)
-        server.submit([*prompt[:7], *server.prompt(3)], max_new_tokens=2)
+        other = (prompt[7] + 1) % server.model.config.vocab_size
+        server.submit([*prompt[:7], other, *server.prompt(2)], max_new_tokens=2)
         server.run()
         rows = [step.num_tokens for step in server.steps[8:]]
         assert_equal(rows, [4 + 6, 2], what="rows of the steps of the second turn")

@@ -201,11 +201,11 @@ def test_telling_blocks_tell_what_they_were_told():
         4, 4, lambda tokens: 4 * (tokens[0] == 1), lambda request: [(request, 9)] * (request == 2)
     )
     assert [cache.open(0, [1, 2, 3, 4, 5]), cache.open(2, [2])] == [4, 0]
-    assert cache.held == {0: (5, 4), 2: (1, 0)}
+    assert cache.held == {0: ([1, 2, 3, 4, 5], 4), 2: ([2], 0)}
     assert [cache.append(0, [6]), cache.append(2, [3])] == [[], [(2, 9)]]
     cache.commit(0, 2)
     cache.commit(2, 1)
-    assert cache.held == {0: (6, 6), 2: (2, 1)}
+    assert cache.held == {0: ([1, 2, 3, 4, 5, 6], 6), 2: ([2, 3], 1)}
     before = dict(cache.held)
     for refused in (cache.fork, cache.append):
         with pytest.raises(OutOfBlocks):
@@ -213,7 +213,7 @@ def test_telling_blocks_tell_what_they_were_told():
     assert cache.held == before
     cache.close(0)
     cache.fork(2, 5)
-    assert cache.held == {2: (2, 1), 5: (2, 1)} and cache.num_free == 2
+    assert cache.held == {2: ([2, 3], 1), 5: ([2, 3], 1)} and cache.num_free == 2
 
 
 def test_out_of_blocks_says_who_needs_what():
