@@ -13,7 +13,7 @@ from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from assignment.provided.serving import Chunk, OutOfBlocks, Step
+from assignment.provided.serving import BlockCache, Chunk, OutOfBlocks, Step
 
 
 class Scheduler:
@@ -50,7 +50,7 @@ class Scheduler:
     Size of a good answer: about 100 lines in all.
     """
 
-    def __init__(self, cache: object, max_tokens: int, max_sequences: int):
+    def __init__(self, cache: BlockCache, max_tokens: int, max_sequences: int):
         """
         Args:
             cache: a `provided.serving.BlockCache`. Its `open`, `append`, `commit`, `fork` and
@@ -85,7 +85,8 @@ class Scheduler:
     def schedule(self) -> Step:
         """Plan the next step by the policy, and take the blocks for it.
 
-        A step without chunks (nothing to do, or nobody left after a preemption) is not committed.
+        A step without chunks is not to be committed: there was nothing to do, or nobody was left
+        after a preemption.
 
         Raises:
             RuntimeError: the last step that had chunks is not committed.
@@ -99,7 +100,7 @@ class Scheduler:
             new_tokens: the next token of each request whose chunk says `samples`, and of no other.
 
         Raises:
-            RuntimeError: there is no step with chunks that is not committed.
+            RuntimeError: no step is left to commit. A step without chunks is not to be committed.
             ValueError: new_tokens is for other requests. Nothing has changed then.
         """
         raise NotImplementedError

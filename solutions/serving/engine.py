@@ -103,7 +103,7 @@ class Engine:
     of one answer and their log-probabilities, and knows when it is finished.
 
     Attributes: model; cache and scheduler, your `PagedCache` and `Scheduler`. Answers that are
-    finished or aborted have left both. No graph is kept for gradients.
+    finished or aborted have left both. No graph is kept: the caches require no gradient.
 
     Size of a good answer: about 120 lines in all.
     """
@@ -153,7 +153,7 @@ class Engine:
         step that draws their first tokens.
 
         on_token(sample, token) is called at the end of the step in which an answer gets a token. It
-        may submit and abort.
+        may submit and abort; of the tokens of its step it is told all the same.
 
         Raises:
             ValueError: a token is not one of the model's, or what `Scheduler.add` refuses. Nothing

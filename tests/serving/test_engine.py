@@ -9,7 +9,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assignment.provided.serving import Completion, Step
+from assignment.provided.models import Llama
+from assignment.provided.serving import Completion, ModelParts, Step
 from submission.attention.generate import next_token_probs, sample
 from submission.serving.engine import Engine, gather_attention
 from tests.grading.boundary import watch
@@ -89,6 +90,21 @@ class TestAttention:
         server.run()
         server.assert_right()
         assert backend.attended >= 2 * len(server.steps), "attention is not called in every layer"
+
+    def test_no_graph_is_kept(self, draw):
+        """With a model whose parameters require gradients."""
+        llama, graphs = Llama(CONFIG, seed=draw.seed()), []
+
+        def attention(q, k_cache, v_cache, *_):
+            graphs.append(k_cache.requires_grad or v_cache.requires_grad)
+            return torch.zeros_like(q)
+
+        parts = ModelParts(CONFIG, llama.dtype, llama.hidden, llama.logits)
+        engine = Engine(parts, 12, 4, attention=attention)
+        engine.submit([3, 1, 4])
+        for _ in range(3):
+            engine.step()
+        assert_equal(graphs, [False] * 3 * CONFIG.num_layers, what="caches that require a gradient")
 
 
 @pytest.mark.group("batch")
@@ -360,6 +376,8 @@ class TestPressure:
         server.run()
         counts = [len(completion.tokens) for completion in server.completions(number)]
         assert_equal(counts, [3, 3, 3], what="tokens of the aborted answers")
+        times = [told.count(sample) for sample in range(3)]
+        assert_equal(times, [3, 3, 3], what="tokens told, those of the last step too")
         assert_equal(server.completions(other), [Completion((), "abort")], what="the one aborted")
         server.assert_right()
 
@@ -508,6 +526,17 @@ class TestRequests:
             for stranger in (number + 1, number + 2, number + 17):
                 assert_value_error("no such request", method, stranger)
         server.submit(6, max_new_tokens=2)
+        server.run()
+        server.assert_right()
+
+    def test_the_number_of_an_answer_is_no_request(self, draw):
+        server = served(draw)
+        number = server.submit(4, max_new_tokens=3, n=3)
+        for _ in range(2):
+            for answer in (number + 1, number + 2):
+                for method in (server.engine.abort, server.engine.completions):
+                    assert_value_error("the number of an answer", method, answer)
+            server.step()
         server.run()
         server.assert_right()
 

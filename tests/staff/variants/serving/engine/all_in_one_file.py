@@ -294,7 +294,7 @@ class Engine:
         return [Completion(tuple(t.new), t.reason, tuple(t.logprobs)) for t in self.of(request)]
 
     def of(self, request: int) -> list[Text]:
-        if not 0 <= request < len(self.texts):
+        if not 0 <= request < len(self.texts) or self.texts[request].sample != 0:
             raise ValueError(request)
         n = self.texts[request].sampling.n
         return self.texts[request : request + n]

@@ -127,9 +127,7 @@ class PagedCache:
             self._reference(twin)
             self._drop(table[i])
             table[i] = twin
-        else:
-            if key in self.owner:  # of another content, or behind a block that is gone
-                self._forget(self.owner[key])
+        elif key not in self.owner:  # else it is the key of another content, which keeps it
             self.content[table[i]], self.owner[key] = (key, before, part), table[i]
 
     def fork(self, request, new_request):

@@ -152,9 +152,10 @@ class PagedCache:
                     self._unused.add(block)
 
     def _new_block(self, request):
-        if not self._unused:
-            self._cut(self._node_of[next(iter(self._retired))])
-        block = self._unused.pop()
+        block = next(iter(self._unused or self._retired))
+        if block in self._retired:  # what stands behind it becomes unused, too: that comes next
+            self._cut(self._node_of[block])
+        self._unused.remove(block)
         self._users[block].add(request)
         return block
 
