@@ -70,26 +70,23 @@ def gather_attention(
     A kernel reads them where they are. About 15 lines.
     """
     # BEGIN SOLUTION
-    block_size, num_kv_heads = k_cache.shape[1:3]
-    grouped = q.unflatten(1, (num_kv_heads, -1))  # [T, K, N / K, H]
+    block_size = k_cache.shape[1]
     lengths = zip(query_lengths.tolist(), kv_lengths.tolist(), strict=True)
     outputs, first = [], 0
     for table, (new, length) in zip(block_tables, lengths, strict=True):
         blocks = table[: -(-length // block_size)]
-        keys, values = (  # [K, length, H]
-            cache.index_select(0, blocks).flatten(0, 1)[:length].transpose(0, 1)
+        keys, values = (  # [1, K, length, H]
+            cache.index_select(0, blocks).flatten(0, 1)[None, :length].transpose(1, 2)
             for cache in (k_cache, v_cache)
         )
-        # The query heads of a KV head become queries of that head: no key is copied for each.
-        queries = grouped[first : first + new].transpose(0, 1).flatten(1, 2)
+        queries = q[None, first : first + new].transpose(1, 2)
         mask = None  # the newest token sees all
         if new > 1:
-            places = torch.arange(length - new, length).repeat_interleave(grouped.shape[2])
-            mask = places[:, None] >= torch.arange(length)
-        out = scaled_dot_product_attention(queries[None], keys[None], values[None], mask)[0]
-        outputs.append(out.unflatten(1, (new, -1)).transpose(0, 1))
+            mask = torch.arange(length - new, length)[:, None] >= torch.arange(length)
+        out = scaled_dot_product_attention(queries, keys, values, mask, enable_gqa=True)
+        outputs.append(out[0].transpose(0, 1))
         first += new
-    return torch.cat(outputs).flatten(1, 2)
+    return torch.cat(outputs)
     # END SOLUTION
 
 
@@ -238,7 +235,7 @@ class Engine:
 
     # The model.
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def _logits(self, chunks: Sequence[Chunk]) -> Float[Tensor, "S V"]:
         """All tokens of the step through the model, and the logits of those that are sampled."""
         tokens = torch.tensor([[token for chunk in chunks for token in chunk.tokens]])

@@ -112,9 +112,9 @@ def test_angles_are_float32_in_a_bfloat16_model():
     model, seen = Llama(CONFIG).to(torch.bfloat16), []
     model.layers[0].register_forward_pre_hook(lambda layer, given: seen.append(given[1]))
     model(TOKENS[:1, :2], torch.tensor([[256, 257]]))
-    (angles,) = seen
-    assert angles.dtype == torch.float32
-    assert angles[0, :, 0].tolist() == [256.0, 257.0]
+    for found, function in zip(seen[0], (torch.cos, torch.sin), strict=True):
+        assert found.dtype == torch.float32
+        assert found[0, 0, :, 0].tolist() == function(torch.tensor([256.0, 257.0])).tolist()
 
 
 # Seeds

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from .rotary import rotate
+from .rotary import turn
 
 
 @dataclass(frozen=True)
@@ -149,10 +149,11 @@ class Attention(nn.Module):
         self.o_proj = Linear(query_width, width)
 
     def forward(
-        self, x: Float[Tensor, "B T D"], angles: Float[Tensor, "B T half"], attend: Callable
+        self, x: Float[Tensor, "B T D"], cos_sin: tuple[Tensor, Tensor], attend: Callable
     ) -> Float[Tensor, "B T D"]:
-        q = rotate(self._heads(self.q_proj(x)), angles)
-        k = rotate(self._heads(self.k_proj(x)), angles)
+        q, k = self._heads(self.q_proj(x)), self._heads(self.k_proj(x))
+        heads = [q.shape[1], k.shape[1]]
+        q, k = turn(torch.cat([q, k], dim=1), *cos_sin).split(heads, dim=1)
         out = attend(q, k, self._heads(self.v_proj(x)))
         if out.shape != q.shape:
             raise ValueError(
@@ -188,6 +189,6 @@ class Layer(nn.Module):
         self.mlp_norm = RMSNorm(config.d_model, config.norm_eps)
         self.mlp = MLP(config)
 
-    def forward(self, x: Tensor, angles: Tensor, attend: Callable) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), angles, attend)
+    def forward(self, x: Tensor, cos_sin: tuple[Tensor, Tensor], attend: Callable) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), cos_sin, attend)
         return x + self.mlp(self.mlp_norm(x))

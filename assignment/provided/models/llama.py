@@ -84,10 +84,11 @@ class Llama(nn.Module):
     ) -> Float[Tensor, "B T D"]:
         """What the last block returns, before the final norm: `forward` without `logits`."""
         positions = _default_positions(tokens) if positions is None else positions
-        angles = angles_at(positions, self.config.head_dim, self.config.rope_theta)
+        angles = angles_at(positions, self.config.head_dim, self.config.rope_theta).unsqueeze(1)
+        cos_sin = angles.cos(), angles.sin()
         x = self.embedding(tokens)
         for index, layer in enumerate(self.layers):
-            x = layer(x, angles, partial(attend or attend_causally, index))
+            x = layer(x, cos_sin, partial(attend or attend_causally, index))
         return x
 
     def logits(self, hidden: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:

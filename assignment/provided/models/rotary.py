@@ -34,7 +34,15 @@ def rotate(
             f"angles: expected [{batch}, {seq}, {head_dim // 2}] for x of shape {list(x.shape)}, "
             f"got {list(angles.shape)}"
         )
-    cos, sin = angles.cos().unsqueeze(1), angles.sin().unsqueeze(1)
+    return turn(x, angles.cos().unsqueeze(1), angles.sin().unsqueeze(1))
+
+
+def turn(
+    x: Float[Tensor, "B heads T H"],
+    cos: Float[Tensor, "B 1 T half"],
+    sin: Float[Tensor, "B 1 T half"],
+) -> Float[Tensor, "B heads T H"]:
+    """`rotate` by angles whose cosines and sines are known: once a pass, not in every layer."""
     first, second = x.chunk(2, dim=-1)
     turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
     return turned.to(x.dtype)
