@@ -67,7 +67,7 @@ from smollm2_transformers import Theirs, TransformersNotInstalled, spacing
 FILE = Path(__file__).with_suffix(".json")
 TRACE, REQUESTS = "batch", 32
 SEQUENCES = 16
-ROUNDS = 5
+ROUNDS = 9
 PROMPT, ANSWER = 128, 48
 PREFIX, OWN = 400, 16
 PROFILED = (1, 32)

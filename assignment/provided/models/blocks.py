@@ -163,7 +163,7 @@ class Attention(nn.Module):
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def _heads(self, x: Float[Tensor, "B T width"]) -> Float[Tensor, "B heads T H"]:
-        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
 
 
 class MLP(nn.Module):
