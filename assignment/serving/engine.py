@@ -8,6 +8,7 @@ arXiv:2309.06180). Put together from your own `paged_cache`, `scheduler` and `at
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 import torch
 from jaxtyping import Float, Int

@@ -8,6 +8,7 @@ arXiv:2309.06180). Put together from your own `paged_cache`, `scheduler` and `at
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 import torch
 from jaxtyping import Float, Int
@@ -71,13 +72,12 @@ def gather_attention(
     """
     # BEGIN SOLUTION
     block_size = k_cache.shape[1]
-    lengths = zip(query_lengths.tolist(), kv_lengths.tolist(), strict=True)
+    rows = zip(block_tables.tolist(), query_lengths.tolist(), kv_lengths.tolist(), strict=True)
     outputs, first = [], 0
-    for table, (new, length) in zip(block_tables, lengths, strict=True):
+    for table, new, length in rows:
         blocks = table[: -(-length // block_size)]
         keys, values = (  # [1, K, length, H]
-            cache.index_select(0, blocks).flatten(0, 1)[None, :length].transpose(1, 2)
-            for cache in (k_cache, v_cache)
+            _in_a_row(cache, blocks)[None, :length].transpose(1, 2) for cache in (k_cache, v_cache)
         )
         queries = q[None, first : first + new].transpose(1, 2)
         mask = None  # the newest token sees all
@@ -88,6 +88,20 @@ def gather_attention(
         first += new
     return torch.cat(outputs)
     # END SOLUTION
+
+
+# BEGIN SOLUTION
+def _in_a_row(
+    cache: Float[Tensor, "blocks block_size K H"], blocks: list[int]
+) -> Float[Tensor, "slots K H"]:
+    """The slots of these blocks, one after another. Blocks that lie so need no copy."""
+    first, last = blocks[0], blocks[-1]
+    if blocks == list(range(first, last + 1)):
+        return cache[first : last + 1].flatten(0, 1)
+    return cache.index_select(0, torch.tensor(blocks)).flatten(0, 1)
+
+
+# END SOLUTION
 
 
 class Engine:
@@ -238,24 +252,31 @@ class Engine:
     @torch.inference_mode()
     def _logits(self, chunks: Sequence[Chunk]) -> Float[Tensor, "S V"]:
         """All tokens of the step through the model, and the logits of those that are sampled."""
-        tokens = torch.tensor([[token for chunk in chunks for token in chunk.tokens]])
-        positions = torch.cat([torch.arange(chunk.start, chunk.stop) for chunk in chunks])
-        hidden = self.model.hidden(tokens, positions[None], self._attend(chunks, positions))
-        ends = torch.tensor([len(chunk.tokens) for chunk in chunks]).cumsum(0) - 1
-        sampled = ends[torch.tensor([chunk.samples for chunk in chunks])]
-        if len(sampled) == 0:
+        tokens = [token for chunk in chunks for token in chunk.tokens]
+        positions = [place for chunk in chunks for place in range(chunk.start, chunk.stop)]
+        hidden = self.model.hidden(
+            torch.tensor([tokens]), torch.tensor([positions]), self._attend(chunks)
+        )
+        ends = accumulate(len(chunk.tokens) for chunk in chunks)
+        sampled = [end - 1 for end, chunk in zip(ends, chunks, strict=True) if chunk.samples]
+        if not sampled:
             return hidden.new_empty(0, self.model.config.vocab_size)
         return self.model.logits(hidden[:, sampled])[0]
 
-    def _attend(self, chunks: Sequence[Chunk], positions: Int[Tensor, "T"]) -> Callable:
+    def _attend(self, chunks: Sequence[Chunk]) -> Callable:
         """What the model calls in each layer: write the new keys and values, then read all."""
         size = self.cache.block_size
-        tables = [torch.tensor(self.cache.table(chunk.request)) for chunk in chunks]
-        tables = pad_sequence(tables, batch_first=True, padding_value=NO_BLOCK)
+        tables = [self.cache.table(chunk.request) for chunk in chunks]
+        slots = torch.tensor(
+            [
+                table[place // size] * size + place % size
+                for table, chunk in zip(tables, chunks, strict=True)
+                for place in range(chunk.start, chunk.stop)
+            ]
+        )
+        tables = pad_sequence([torch.tensor(t) for t in tables], True, padding_value=NO_BLOCK)
         query_lengths = torch.tensor([len(chunk.tokens) for chunk in chunks])
         kv_lengths = torch.tensor([chunk.stop for chunk in chunks])
-        rows = torch.arange(len(chunks)).repeat_interleave(query_lengths)
-        slots = tables[rows, positions // size] * size + positions % size
 
         def attend(layer, q, k, v):
             q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))  # [T, heads, H]
