@@ -48,27 +48,29 @@ def draw_paged(
     dtype: torch.dtype = torch.float32,
     level: float = 0.0,
     head_dim: int = 10,
+    blocks: Sequence[int] | None = None,
 ) -> Paged:
-    """Requests scattered over blocks in random order; whatever is no token's is NaN.
+    """Requests scattered over blocks in random order, or in these; whatever is no token's is NaN.
 
-    The first request has a block more than it needs. Scores are near `level`.
+    The first request has a block more than it needs; the last two blocks are nobody's. Scores are
+    near `level`.
     """
     size = (abs(level) / head_dim**0.5) ** 0.5
     narrow = 0.2 if level else 1.0
     q = draw.normal(sum(query_lengths), heads, head_dim) * narrow + size
     used = [-(-length // block_size) for length in kv_lengths]
     used[0] += 1
-    order = draw.permutation(sum(used) + 2)
+    order = draw.permutation(sum(used) + 2) if blocks is None else torch.tensor(blocks)
     shape = (len(order), block_size, kv_heads, head_dim)
     k_cache, v_cache = (torch.full(shape, torch.nan, dtype=dtype) for _ in range(2))
     tables = torch.full((len(used), max(used)), -1)
     keys, values = [], []
-    for row, (length, blocks) in enumerate(zip(kv_lengths, order.split([*used, 2]), strict=False)):
-        tables[row, : len(blocks)] = blocks
+    for row, (length, own) in enumerate(zip(kv_lengths, order.split([*used, 2]), strict=False)):
+        tables[row, : len(own)] = own
         keys.append((draw.normal(kv_heads, length, head_dim) * narrow + size).to(dtype))
         values.append(draw.normal(kv_heads, length, head_dim, dtype=dtype))
         for i in range(length):
-            block, offset = blocks[i // block_size], i % block_size
+            block, offset = own[i // block_size], i % block_size
             k_cache[block, offset], v_cache[block, offset] = keys[-1][:, i], values[-1][:, i]
     lengths = [torch.tensor(query_lengths), torch.tensor(kv_lengths)]
     return Paged([q.to(dtype), k_cache, v_cache, tables, *lengths], keys, values)

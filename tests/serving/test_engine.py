@@ -53,6 +53,14 @@ class TestAttention:
         paged = draw_paged(draw, 6, 2, [new], [length])
         assert_attention(gather_attention(*paged.arguments), paged)
 
+    @pytest.mark.parametrize(
+        "blocks", [(1, 3, 2, 4), (4, 3, 2, 1), (1, 2, 3, 4), (3, 4, 5, 1), (1, 2, 4, 5)], ids=str
+    )
+    def test_blocks_in_a_row_and_nearly_so(self, draw, blocks):
+        rest = [block for block in range(8) if block not in blocks]
+        paged = draw_paged(draw, 6, 2, [1, 2], [15, 3], blocks=[*blocks, *rest])
+        assert_attention(gather_attention(*paged.arguments), paged)
+
     @pytest.mark.parametrize("new, length", [(80, 100), (1, 200), (65, 65)])
     def test_long_ones(self, draw, new, length):
         paged = draw_paged(draw, 6, 2, [new, 3], [length, 9], block_size=16)
