@@ -72,12 +72,12 @@ def gather_attention(
     """
     # BEGIN SOLUTION
     block_size = k_cache.shape[1]
-    rows = zip(block_tables.tolist(), query_lengths.tolist(), kv_lengths.tolist(), strict=True)
+    lengths = zip(query_lengths.tolist(), kv_lengths.tolist(), strict=True)
     outputs, first = [], 0
-    for table, new, length in rows:
-        blocks = table[: -(-length // block_size)]
+    for table, (new, length) in zip(block_tables, lengths, strict=True):
         keys, values = (  # [1, K, length, H]
-            _in_a_row(cache, blocks)[None, :length].transpose(1, 2) for cache in (k_cache, v_cache)
+            slots[None, :length].transpose(1, 2)
+            for slots in _in_a_row(table[: -(-length // block_size)], k_cache, v_cache)
         )
         queries = q[None, first : first + new].transpose(1, 2)
         mask = None  # the newest token sees all
@@ -91,14 +91,13 @@ def gather_attention(
 
 
 # BEGIN SOLUTION
-def _in_a_row(
-    cache: Float[Tensor, "blocks block_size K H"], blocks: list[int]
-) -> Float[Tensor, "slots K H"]:
+def _in_a_row(blocks: Int[Tensor, "W"], *caches: Tensor) -> list[Float[Tensor, "slots K H"]]:
     """The slots of these blocks, one after another. Blocks that lie so need no copy."""
-    first, last = blocks[0], blocks[-1]
-    if blocks == list(range(first, last + 1)):
-        return cache[first : last + 1].flatten(0, 1)
-    return cache.index_select(0, torch.tensor(blocks)).flatten(0, 1)
+    numbers = blocks.tolist()
+    first, last = numbers[0], numbers[-1]
+    if numbers == list(range(first, last + 1)):
+        return [cache[first : last + 1].flatten(0, 1) for cache in caches]
+    return [cache.index_select(0, blocks).flatten(0, 1) for cache in caches]
 
 
 # END SOLUTION
