@@ -81,7 +81,7 @@ notebooks: ## execute every notebook
 	@$(PY) notebooks/execute.py $(ARGS)
 
 .PHONY: bench
-bench: ## time SmolLM2, alone and served (BENCH=speed or serving; ten minutes, run nothing else)
+bench: ## time SmolLM2, alone and served (BENCH=speed, serving, speculative; 10 minutes, run nothing else)
 	@$(call need,real dev)
 	@for bench in $(or $(BENCH),speed serving); do $(PY) "notebooks/smollm2_$$bench.py" || exit 1; done
 
@@ -130,7 +130,7 @@ check-problem: ## check all that one problem has: make check-problem unit.name
 	@$(PY) -m tests.staff.authoring.check_problem "$(PROBLEM)"
 
 .PHONY: weights
-weights: ## train the toy models anew (half an hour; can be stopped and resumed) (ARGS="--into DIR")
+weights: ## train the toy models anew (half an hour; can be resumed) (ARGS="medusa" or "eagle": only that)
 	@$(call full,tests/staff)
 	@$(call need,real)
 	@$(PY) -m tests.staff.weights $(ARGS)

@@ -265,6 +265,11 @@ CHECKED |= {
     "scores", "seats", "chunked", "decodes-alone", "swap", "prefix-hit", "server-blocks",
     "timelines",
 }  # fmt: skip
+# By test_handout_speculative:
+CHECKED |= {
+    "verify-ratio", "not-free-from", "checked-gain", "gains", "best-num-draft", "toy-smaller",
+    "toy-rounds", "by-hand-distance-of", "eagle-cost", "typical-entropy",
+}  # fmt: skip
 
 
 def test_no_fact_is_left_unchecked(facts):

@@ -107,3 +107,11 @@ def test_the_demo_is_smollm2_unless_a_model_is_named():
     assert make(ROOT, "--dry-run", "demo").stdout.rstrip().endswith("notebooks/demo.py")
     text = make(ROOT, "--dry-run", "demo", "MODEL=toy", "ARGS=--seed 7").stdout
     assert '--model "toy" --seed 7' in text
+
+
+def test_bench_times_what_is_named():
+    for named, benches in [((), "speed serving"), (("BENCH=speculative",), "speculative")]:
+        text = make(ROOT, "--dry-run", "bench", *named).stdout
+        assert f"for bench in {benches}; do" in text
+    for bench in ("speed", "serving", "speculative"):
+        assert (ROOT / f"notebooks/smollm2_{bench}.py").is_file()

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from assignment.provided.models import LlamaConfig
+from assignment.provided.speculative import Draft
 from tests.grading.alarm import alarm
 from tests.grading.boundary import grad_of, observe, watch
 from tests.grading.errors import GraderError, OutOfTime, ServerDied, SubmissionError
@@ -26,6 +27,7 @@ SUBMISSION = """
 import os, signal, sys, time
 import torch
 from assignment.provided.models import LlamaConfig
+from assignment.provided.speculative import Draft
 
 TOKEN = os.urandom(8).hex()  # of one child
 
@@ -95,6 +97,7 @@ def fail_darkly(): raise Dark()
 def unfinished(): raise NotImplementedError
 def scale(x, factor): x.mul_(factor); return x.sum()
 def lengthen(prompts): prompts[1].append(4); return prompts[1][-1]
+def redraft(draft): draft.tokens.zero_(); return draft.num_draft
 def square(x): return (x * x).sum(-1)
 def observed_callback(f, x): return f(x) + 1
 def misbehave(what):
@@ -407,6 +410,13 @@ def test_watch_sees_changed_arguments_and_leaves_ours_alone():
     assert watch(thing("lengthen"), prompts=prompts) == (4, ["prompts"])
     assert torch.equal(mine, torch.ones(10)) and prompts == [[1], [2, 3]]
     assert watch(thing("echo"), mine, prompts, math.nan)[1] == []
+
+
+def test_watch_looks_into_what_is_given_as_a_dataclass():
+    draft = Draft(torch.ones(1, 2).long(), torch.tensor([2]))
+    assert watch(thing("redraft"), draft) == (torch.tensor([2]), ["0"])
+    assert draft.tokens.tolist() == [[1, 1]]
+    assert watch(thing("echo"), draft)[1] == []
 
 
 def test_callbacks_are_not_counted():

@@ -56,7 +56,7 @@ def about_drafts(name: str, n: Drafting) -> Question:
         Ask("speedup", "how many times faster it is than the target alone", "a factor"),
         Ask("most", "the most tokens that a round can bring", "tokens, exact"),
     )  # fmt: skip
-    return Question(name, "Drafts", text, asks, Topic("speculative decoding"))
+    return Question(name, "Drafts", text, asks, Section("Verification", "speculative"))
 
 
 def about_blocks(name: str, n: Blocks) -> Question:

@@ -1,4 +1,4 @@
-"""The handout's pictures of serving: the reference at work, drawn by what students have, too.
+"""The handout's pictures: the reference at work, drawn by what students have, too.
 
     python -m tests.staff.authoring.pictures [--check]
 
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from assignment.provided.data.traces import Request, named_trace
 from assignment.provided.serving import drive, static_steps, timeline_svg
+from assignment.provided.speculative.picture import tree_svg
 from solutions.serving.paged_cache import PagedCache
 from solutions.serving.scheduler import Scheduler
 from tests.staff.authoring.source import ROOT
@@ -46,6 +47,18 @@ def preemption() -> str:
     return timeline_svg(drive(scheduler, made(sizes)), slots=SLOTS, width=WIDTH)
 
 
+TREE = {
+    "parents": (-1, 0, 0, 0, 1, 1, 2, 4, 4, 6),
+    "labels": ("had", "a", "the", "an", "small", "big", "small", "key", "hat", "key"),
+    "path": (0, 1, 4, 8),
+}
+
+
+def tree() -> str:
+    """Guesses after "Mara had", of which "a small hat" is right."""
+    return tree_svg(**TREE, token=".")
+
+
 def made(sizes: list[tuple[int, int]]) -> list[Request]:
     """Requests with prompts and outputs of these lengths; no two prompts begin alike."""
     return [
@@ -58,6 +71,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "static": static,
     "continuous": continuous,
     "preemption": preemption,
+    "tree": tree,
 }
 
 

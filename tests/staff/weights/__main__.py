@@ -1,13 +1,17 @@
 """Train the toy models, or what is left of their training; measure them; write weights and cards.
 
-    python -m tests.staff.weights              into assignment/provided/models/weights
+    python -m tests.staff.weights              target and draft, into provided/models/weights
+    python -m tests.staff.weights medusa       the Medusa heads, for the target that is there
+    python -m tests.staff.weights eagle        the EAGLE layer, likewise
     python -m tests.staff.weights --into DIR   elsewhere, to compare with what is there
 
 It can be stopped and called again: build/weights keeps what was trained, until all is written.
+Heads fit the target that they were trained on: train them anew when it is.
 """
 
 import argparse
 import fcntl
+import importlib
 import json
 import math
 import shutil
@@ -23,7 +27,7 @@ from assignment.provided.data.corpus import story_texts
 from assignment.provided.data.stories import entropy, log_probability
 from assignment.provided.data.tokenizer import StoryTokenizer, load_tokenizer
 from assignment.provided.models import Llama
-from assignment.provided.models.toy import WEIGHTS
+from assignment.provided.models.toy import HEADS, WEIGHTS, load_toy
 from tests.staff.weights import measure, ngram
 from tests.staff.weights.card import write_card
 from tests.staff.weights.measure import Figure
@@ -31,6 +35,7 @@ from tests.staff.weights.recipe import RECIPES, STORIES, trained, training_docum
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 UNFINISHED = REPOSITORY / "build" / "weights"
+HEADS_STORIES = 8000  # of the training split, for heads: a thousand steps of 8
 TEST_STORIES = 1000
 TOLD_STORIES = 1000
 NGRAM_ORDER = 5
@@ -42,8 +47,12 @@ SEED = 1
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make weights", description=__doc__.split("\n")[0])
+    parser.add_argument("heads", nargs="*", help=f"{' or '.join(HEADS)}; default: the models")
     parser.add_argument("--into", type=Path, default=WEIGHTS, help="the folder to write to")
-    into = parser.parse_args(arguments).into
+    asked = parser.parse_args(arguments)
+    into = asked.into
+    if unknown := set(asked.heads) - set(HEADS):
+        parser.error(f"expected {' or '.join(HEADS)}, or nothing, got {', '.join(unknown)}")
     try:
         old = _figures_in(into)
     except (OSError, ValueError) as error:  # known now rather than after half an hour
@@ -55,7 +64,11 @@ def main(arguments: list[str]) -> int:
         except BlockingIOError:
             parser.error("another make weights is at work in this repository")
         try:
-            _make(into, old, Console(stderr=True))
+            console = Console(stderr=True)
+            if asked.heads:
+                _make_heads(asked.heads, into, console)
+            else:
+                _make(into, old, console)
         except KeyboardInterrupt:
             print("stopped; build/weights keeps what was trained: call it again", file=sys.stderr)
             return 130
@@ -73,8 +86,16 @@ def _figures_in(into: Path) -> dict[str, dict]:
     }
 
 
-def _make(into: Path, old: dict[str, dict], console: Console) -> None:
+def _make_heads(names: list[str], into: Path, console: Console) -> None:
+    console.print("telling the stories …")
+    documents = training_documents(HEADS_STORIES)
+    models = {name: load_toy(name) for name in RECIPES}
+    for name in names:
+        module = importlib.import_module(f"tests.staff.weights.{name}")
+        module.make(into, UNFINISHED, models["target"], models["draft"], documents)
 
+
+def _make(into: Path, old: dict[str, dict], console: Console) -> None:
     console.print("telling the stories …")
     documents = training_documents()
     models, figures = {}, {}

@@ -1,0 +1,1 @@
+"""Speculative decoding: a cheap guess, checked by the target in one call."""
