@@ -30,6 +30,8 @@ def page(found: dict, medusa: dict) -> str:
             ["temperature", "EAGLE, chain", "EAGLE, tree", "Medusa, tree", "draft model"],
             _tokens_a_round(found, medusa),
         ),
+        "Above temperature 0 a guess of a tree is accepted if the target draws that very token; a",
+        "token of a chain, as often as the two distributions have it in common.\n",
         "The tree, chosen on validation stories: " + ", ".join(map(str, choices)) + ".",
     ]
     return "\n".join(parts) + "\n"
