@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from assignment.provided.models import LlamaConfig
 from assignment.provided.models.blocks import Layer, Linear
 from assignment.provided.models.llama import attend_causally
-from assignment.provided.models.rotary import angles_at
+from assignment.provided.models.rotary import cos_sin_at
 from assignment.provided.speculative import NO_TOKEN, Draft, TreePast
 
 from ..attention.generate import next_token_probs, sample
@@ -64,8 +64,7 @@ class EagleDrafter(nn.Module):
 
     def _cos_sin(self, positions: Int[Tensor, "B P"]) -> tuple[Tensor, Tensor]:
         """What `layer` rotates by."""
-        angles = angles_at(positions, self.config.head_dim, self.config.rope_theta)[:, None]
-        return angles.cos(), angles.sin()
+        return cos_sin_at(positions, self.config.head_dim, self.config.rope_theta)
 
 
 class DrafterPast:

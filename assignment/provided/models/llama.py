@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from .blocks import Embedding, Layer, Linear, LlamaConfig, RMSNorm
-from .rotary import angles_at
+from .rotary import cos_sin_at
 
 # attend(layer, q [B N T H], k [B K T H], v [B K T H]) -> [B N T H], q and k already rotated.
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -84,8 +84,7 @@ class Llama(nn.Module):
     ) -> Float[Tensor, "B T D"]:
         """What the last block returns, before the final norm: `forward` without `logits`."""
         positions = _default_positions(tokens) if positions is None else positions
-        angles = angles_at(positions, self.config.head_dim, self.config.rope_theta).unsqueeze(1)
-        cos_sin = angles.cos(), angles.sin()
+        cos_sin = cos_sin_at(positions, self.config.head_dim, self.config.rope_theta)
         x = self.embedding(tokens)
         for index, layer in enumerate(self.layers):
             x = layer(x, cos_sin, partial(attend or attend_causally, index))

@@ -61,3 +61,11 @@ def angles_at(
 ) -> Float[Tensor, "B T half"]:
     pair = torch.arange(0, head_dim, 2, device=positions.device).float()
     return positions.float().unsqueeze(-1) * (1.0 / theta ** (pair / head_dim))
+
+
+def cos_sin_at(
+    positions: Int[Tensor, "B T"], head_dim: int, theta: float
+) -> tuple[Float[Tensor, "B 1 T half"], Float[Tensor, "B 1 T half"]]:
+    """What `turn` takes, and so a `Layer` of the Llama."""
+    angles = angles_at(positions, head_dim, theta).unsqueeze(1)
+    return angles.cos(), angles.sin()

@@ -147,7 +147,7 @@ class Codec:
             return {"$": "dtype", "name": str(value).removeprefix("torch.")}
         if isinstance(value, np.generic):
             return self.encode(value.item(), blobs)
-        if _is_provided_dataclass(value):
+        if is_provided_dataclass(value):
             names = [field.name for field in dataclasses.fields(value)]
             fields = [[name, self.encode(getattr(value, name), blobs)] for name in names]
             kind = type(value)
@@ -203,7 +203,7 @@ def _decode_tensor(message: dict, blob: Blob) -> Tensor:
     return raw.view(dtype).reshape(shape)
 
 
-def _is_provided_dataclass(value: object) -> bool:
+def is_provided_dataclass(value: object) -> bool:
     kind = type(value)
     return dataclasses.is_dataclass(kind) and kind.__module__.startswith("assignment.provided.")
 
