@@ -30,6 +30,7 @@ from assignment.provided.models import Llama
 from assignment.provided.models.toy import HEADS, WEIGHTS, load_toy
 from tests.staff.weights import measure, ngram
 from tests.staff.weights.card import write_card
+from tests.staff.weights.guess_card import LOSS_EVERY, curve
 from tests.staff.weights.measure import Figure
 from tests.staff.weights.recipe import RECIPES, STORIES, trained, training_documents
 
@@ -41,7 +42,6 @@ TOLD_STORIES = 1000
 NGRAM_ORDER = 5
 TEMPERATURES = (0.0, 0.5, 0.7, 1.0, 1.3)
 POSITIONS = 10_000  # at least, of each temperature
-LOSS_EVERY = 20  # steps that a point of the curve is the mean of
 SEED = 1
 
 
@@ -111,7 +111,7 @@ def _make(into: Path, old: dict[str, dict], console: Console) -> None:
             "file_bytes": path.stat().st_size,
             "training_stories": STORIES,
             "loss_every": LOSS_EVERY,
-            "losses": _means(losses, LOSS_EVERY),
+            "losses": curve(losses),
         }
 
     console.print("measuring …")
@@ -123,11 +123,6 @@ def _make(into: Path, old: dict[str, dict], console: Console) -> None:
     figures["draft"] |= _as_draft(models["target"], models["draft"], tokenizer)
     _compare(console, old, figures)
     _write(into, figures)
-
-
-def _means(losses: list[float], every: int) -> list[float]:
-    groups = [losses[start : start + every] for start in range(0, len(losses), every)]
-    return [round(sum(group) / len(group), 4) for group in groups]
 
 
 def _in_tokens(tokenizer: StoryTokenizer, texts: list[str]) -> tuple[list[list[int]], list[int]]:

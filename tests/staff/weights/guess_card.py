@@ -16,8 +16,9 @@ from .card import STYLE
 LOSS_EVERY = 20  # steps that a point of the curve is the mean of
 
 
-def curve(losses: Sequence[float], every: int = LOSS_EVERY) -> list[float]:
-    groups = [losses[start : start + every] for start in range(0, len(losses), every)]
+def curve(losses: Sequence[float]) -> list[float]:
+    starts = range(0, len(losses), LOSS_EVERY)
+    groups = [losses[start : start + LOSS_EVERY] for start in starts]
     return [round(sum(group) / len(group), 4) for group in groups]
 
 
