@@ -1,0 +1,1 @@
+"""Compression: fewer bits for each number, and fewer numbers."""
