@@ -92,7 +92,7 @@ def _is_of_the_submission(frame: FrameType) -> bool:
 
 
 def grad_of(target: Callable, inputs: Sequence, cotangent: Tensor | None) -> tuple:
-    """(value, [∂ Σ value·cotangent / ∂ input for each input of floats]); no cotangent means ones."""
+    """(value, [∂ Σ value·cotangent / ∂ input for each of floats]); no cotangent means ones."""
     given = [
         tensor.detach().clone().requires_grad_() if _is_differentiable(tensor) else tensor
         for tensor in inputs
