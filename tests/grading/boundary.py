@@ -90,9 +90,12 @@ def read_then_spoil(target: object, name: str) -> object:
 
 
 def grad_of(
-    target: Callable, *inputs: Tensor, cotangent: Tensor | None = None
+    target: Callable, *inputs: object, cotangent: Tensor | None = None
 ) -> tuple[Tensor, list[Tensor]]:
-    """`target(*inputs)`, and the gradients of Σ output · cotangent (default: ones)."""
+    """`target(*inputs)`, and the gradients of Σ output · cotangent (default: ones).
+
+    One gradient for each input that is a tensor of floats.
+    """
     if _is_remote(target):
         return proxy.request("grad", target=target, inputs=list(inputs), cotangent=cotangent)
     return sides.grad_of(target, inputs, cotangent)

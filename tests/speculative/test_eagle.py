@@ -20,7 +20,7 @@ from submission.speculative.eagle import (
     eagle_loss,
 )
 from submission.speculative.verification import verify
-from tests.grading.boundary import watch
+from tests.grading.boundary import grad_of, watch
 from tests.grading.closeness import assert_equal
 from tests.speculative import eagle_oracles as oracles
 from tests.speculative.eagle_drafting import Drafting, assert_near
@@ -85,6 +85,15 @@ class TestLoss:
             tensors = [*right, features, logits]
             expected = oracles.loss(*(tensor.double() for tensor in tensors), is_real)
             assert_near(eagle_loss(*tensors, is_real), expected)
+
+    def test_the_drafter_learns_from_it(self, draw):
+        """By what is predicted; what the target gives has no gradient in training."""
+        *tensors, is_real = self._batch(draw, (6, 3), 1.0)
+        leaves = [tensor.double().requires_grad_() for tensor in tensors]
+        oracles.loss(*leaves, is_real).backward()
+        _, gradients = grad_of(eagle_loss, *tensors, is_real)
+        for got, leaf in zip(gradients[:2], leaves[:2], strict=True):
+            assert_near(got, leaf.grad, axes="row pair entry")
 
     def test_padding_does_not_matter(self, draw):
         *tensors, is_real = self._batch(draw, (2, 6, 1, 4), 1.0)

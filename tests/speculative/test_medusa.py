@@ -208,11 +208,24 @@ class TestLoss:
         got = medusa_loss(logits, tokens.where(is_real, padding), is_real)
         assert_close(got, expected, naive=naive)
 
+    def test_the_heads_learn_from_it(self, draw):
+        logits, tokens = draw.normal(2, 7, 3, 9), draw.integers(0, 9, 2, 7)
+        is_real = torch.arange(7) < torch.tensor([[7], [4]])
+        expected = self._gradient(logits, tokens, is_real, torch.float64)
+        naive = self._gradient(logits, tokens, is_real, torch.float32)
+        _, (got,) = grad_of(medusa_loss, logits, tokens, is_real)
+        assert_close(got, expected, naive=naive, axes="row place head token")
+
     def test_arguments_are_not_changed(self, draw):
         is_real = torch.arange(6) < torch.tensor([[6], [4]])
         tokens = draw.integers(0, 5, 2, 6)
         _, changed = watch(medusa_loss, draw.normal(2, 6, 2, 5), tokens, is_real)
         assert changed == [], "an argument was changed, by its place"
+
+    def _gradient(self, logits, tokens, is_real, dtype):
+        leaf = logits.to(dtype).requires_grad_()
+        loss_oracle(leaf, tokens, is_real, dtype).backward()
+        return leaf.grad
 
 
 def assert_accepted(got, expected, tree):

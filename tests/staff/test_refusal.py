@@ -35,3 +35,9 @@ def test_an_argument_that_is_not_used_has_a_gradient_of_zeros():
     x, y = torch.tensor([1.0, 2.0]), torch.tensor([3.0])
     _, gradients = grad_of(lambda x, y: (x * x).sum(), x, y)
     assert [gradient.tolist() for gradient in gradients] == [[2.0, 4.0], [0.0]]
+
+
+def test_what_has_no_gradient_is_passed_on_as_it_is():
+    x, chosen = torch.tensor([1.0, 2.0]), torch.tensor([True, False])
+    value, gradients = grad_of(lambda x, chosen, factor: factor * x[chosen].sum(), x, chosen, 3)
+    assert value == 3 and [gradient.tolist() for gradient in gradients] == [[3.0, 0.0]]

@@ -91,10 +91,14 @@ def _is_of_the_submission(frame: FrameType) -> bool:
     return str(module).startswith("submission.") and not file.startswith("<")  # a checker's code
 
 
-def grad_of(target: Callable, inputs: Sequence[Tensor], cotangent: Tensor | None) -> tuple:
-    """(value, [∂ Σ value·cotangent / ∂ input for each input]); a cotangent of None means ones."""
-    leaves = [tensor.detach().clone().requires_grad_() for tensor in inputs]
-    value = target(*leaves)
+def grad_of(target: Callable, inputs: Sequence, cotangent: Tensor | None) -> tuple:
+    """(value, [∂ Σ value·cotangent / ∂ input for each of floats]); no cotangent means ones."""
+    given = [
+        tensor.detach().clone().requires_grad_() if _is_differentiable(tensor) else tensor
+        for tensor in inputs
+    ]
+    leaves = [value for value in given if _is_differentiable(value)]
+    value = target(*given)
     if not value.requires_grad:
         raise SubmissionError(
             "the result does not depend on any argument for autograd: it is detached, or was "
@@ -104,6 +108,10 @@ def grad_of(target: Callable, inputs: Sequence[Tensor], cotangent: Tensor | None
     grads = torch.autograd.grad(value, leaves, weights, allow_unused=True)
     zeros = [torch.zeros_like(leaf) for leaf in leaves]
     return value.detach(), [z if g is None else g for g, z in zip(grads, zeros, strict=True)]
+
+
+def _is_differentiable(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 def uncounted(function: Callable) -> Callable:
