@@ -81,9 +81,15 @@ notebooks: ## execute every notebook
 	@$(PY) notebooks/execute.py $(ARGS)
 
 .PHONY: bench
-bench: ## time SmolLM2, alone and served (BENCH=speed, serving, speculative; 10 minutes, run nothing else)
+bench: ## measure SmolLM2 (BENCH=speed, serving, speculative, compression; 10 minutes, run nothing else)
 	@$(call need,real dev)
 	@for bench in $(or $(BENCH),speed serving); do $(PY) "notebooks/smollm2_$$bench.py" || exit 1; done
+
+.PHONY: memory
+memory: ## what a model takes on a chip, and its speed (MODEL=llama-3-8b CHIP=H100 LENGTH=1024 BATCH=)
+	@$(call need)
+	@$(PY) notebooks/memory.py $(if $(MODEL),--model "$(MODEL)") $(if $(CHIP),--chip "$(CHIP)") \
+	    $(if $(LENGTH),--length "$(LENGTH)") $(if $(BATCH),--batch "$(BATCH)")
 
 .PHONY: handout
 handout: ## build handout/handout.pdf (ARGS=--check only says whether it is current)
@@ -140,6 +146,12 @@ heads: ## train models with equal KV bytes, for a notebook (half an hour; can be
 	@$(call full,tests/staff)
 	@$(call need,real)
 	@$(PY) -m tests.staff.heads
+
+.PHONY: distil
+distil: ## halve the toy target, and train the half in four ways (15 minutes; can be stopped and resumed)
+	@$(call full,tests/staff)
+	@$(call need,real)
+	@$(PY) -m tests.staff.distilling
 
 .PHONY: release
 release: ## build the student bundle, without solutions

@@ -1,12 +1,15 @@
-"""AWQ: 4-bit weights, scaled first so that those which meet large activations lose least.
+"""AWQ: weights of 4 or 3 bits, scaled first so that those which meet large activations lose least.
 
-Rounding costs a weight up to half a step, whatever it is multiplied by later. Multiply a column of
-the weight by s > 1 and its input by 1/s: the product stays the same, and the column's rounding now
-counts 1/s as much, as long as the group's step hardly grows. So the columns of large activations get
-a large s. No weight stays in high precision, and 1/s goes into the operation before.
+Rounding moves a weight by up to half a step, whatever it is multiplied by later. Multiply a column
+of the weight by s > 1 and its input by 1/s: the product is the same, and the column's rounding now
+counts 1/s as much, as long as its groups' steps hardly grow. So the columns of large activations
+get a large s. No weight stays in high precision, and 1/s goes into the operation before.
 
-Lin et al., 2023, arXiv:2306.00978.
-Axes: T tokens, I inputs, O outputs.
+Source: Lin et al., 2023, https://arxiv.org/abs/2306.00978.
+Axes: T tokens; I inputs and O outputs of a linear layer, whose weight is [O, I]; N query heads and
+K KV heads of H channels, side by side: NH = N · H.
+
+`quantize`, `dequantize` and `QuantizedLinear` are yours of `compression.quantization`.
 """
 
 from collections.abc import Sequence
@@ -16,16 +19,19 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from assignment.provided.compression import linears, record, with_linears
-from assignment.provided.models import Llama
+from assignment.provided.models import Llama, LlamaConfig
 
 from .quantization import QuantizedLinear, dequantize, quantize
 
-GRID = 20  # values of α: 0, 1/20, … 19/20
-SHRINKS = 10  # values of the clipping ratio: 1, 0.95, … 0.55
+ALPHAS = tuple(step / 20 for step in range(20))  # 0, 0.05, … 0.95
+RATIOS = tuple(1 - step / 20 for step in range(10))  # 1, 0.95, … 0.55
+# BEGIN SOLUTION
+ROWS = 192  # of a weight that are tried at once: what is computed of them stays in the CPU's cache
+# END SOLUTION
 
 
 def channel_magnitude(x: Float[Tensor, "... I"]) -> Float[Tensor, "I"]:
-    """Mean of |x| of each input channel over all tokens, in float32."""
+    """Mean of |x| of each channel, over all tokens of all leading axes, in float32."""
     # BEGIN SOLUTION
     return x.float().abs().flatten(0, -2).mean(dim=0)
     # END SOLUTION
@@ -34,7 +40,7 @@ def channel_magnitude(x: Float[Tensor, "... I"]) -> Float[Tensor, "I"]:
 def scale_of(magnitude: Float[Tensor, "I"], alpha: float) -> Float[Tensor, "I"]:
     """s = magnitudeᵅ, divided by √(max s · min s); magnitudes below 1e-4 count as 1e-4.
 
-    α = 0 is no scaling at all, α = 1 makes all channels equally large.
+    α = 0 is no scaling at all; with α = 1 all channels of x / s are equally large.
     """
     # BEGIN SOLUTION
     scale = magnitude.clamp(min=1e-4) ** alpha
@@ -43,7 +49,8 @@ def scale_of(magnitude: Float[Tensor, "I"], alpha: float) -> Float[Tensor, "I"]:
 
 
 def rounded(weight: Float[Tensor, "O I"], bits: int, group: int) -> Float[Tensor, "O I"]:
-    """The weight on its grid, in float32: groups along a row, with zero points."""
+    """Each weight to the nearest step of its group's grid, in float32. The grids have zero points;
+    groups are of `group` neighbours in a row, the last of a row may be shorter."""
     # BEGIN SOLUTION
     return dequantize(quantize(weight, bits, group, symmetric=False))
     # END SOLUTION
@@ -56,10 +63,13 @@ def output_error(
     bits: int,
     group: int,
 ) -> float:
-    """‖Q(W·diag(s)) · diag(s)⁻¹ · xᵀ − W · xᵀ‖², the sum of squares, with Q as in `rounded`."""
+    """‖Q(W · diag(s)) · diag(s)⁻¹ · xᵀ − W · xᵀ‖², the sum of squares, with Q as in `rounded`."""
     # BEGIN SOLUTION
-    change = rounded(weight.float() * scale, bits, group) / scale - weight.float()
-    return (x.float() @ change.T).square().sum().item()
+    inputs, error = x.float().T, 0.0
+    for w in weight.float().split(ROWS):
+        change = rounded(w * scale, bits, group) / scale - w
+        error += (change @ inputs).square().sum().item()
+    return error
     # END SOLUTION
 
 
@@ -70,23 +80,21 @@ def search_scale(
     group: int,
     magnitude: Float[Tensor, "I"] | None = None,
 ) -> tuple[Float[Tensor, "I"], float]:
-    """(scale, α) with the least `output_error`, summed over weights that all read x.
+    """(scale, α): the α of ALPHAS with the least `output_error`, and `scale_of` it.
 
-    α is the best of 0, 1/20, … 19/20, the smallest such; the scale is `scale_of` that α and the
-    channels' magnitude.
+    The weights all read x, so they share the scale, and their errors are summed. Of equally good α
+    the smallest.
 
     Args:
-        magnitude: default `channel_magnitude(x)`.
+        weights: at least one. Neither they nor x are changed.
+        magnitude: of each channel, what its scale is a power of; default `channel_magnitude(x)`.
     """
     # BEGIN SOLUTION
     magnitude = channel_magnitude(x) if magnitude is None else magnitude
-    best = (float("inf"), torch.ones_like(magnitude), 0.0)
-    for step in range(GRID):
-        scale = scale_of(magnitude, step / GRID)
-        error = sum(output_error(weight, x, scale, bits, group) for weight in weights)
-        if error < best[0]:
-            best = (error, scale, step / GRID)
-    return best[1], best[2]
+    scales = [scale_of(magnitude, alpha) for alpha in ALPHAS]
+    errors = [sum(output_error(w, x, scale, bits, group) for w in weights) for scale in scales]
+    best = errors.index(min(errors))
+    return scales[best], ALPHAS[best]
     # END SOLUTION
 
 
@@ -96,9 +104,9 @@ def fold(
     """(previous / s, [W · diag(s), …]): the same outputs, with nothing left to do at run time.
 
     Args:
-        previous: of the operation that makes x: a norm's weight [I], or a linear layer's [I, J],
-            whose rows are divided.
-        weights: of the layers that read x.
+        previous: the weight of the operation that makes x: a norm's [I], or a linear layer's
+            [I, J], whose rows are divided. It is not changed, nor are `weights`.
+        weights: of all layers that read x.
     """
     # BEGIN SOLUTION
     divisor = scale if previous.dim() == 1 else scale.unsqueeze(1)
@@ -109,10 +117,10 @@ def fold(
 def over_group(
     magnitude: Float[Tensor, "NH"], num_heads: int, num_kv_heads: int
 ) -> Float[Tensor, "KH"]:
-    """The mean of the query heads that read the same KV head, for each of its channels.
+    """The mean over the query heads that read the same KV head, for each of its channels.
 
-    The input of o_proj has N heads, and what makes it, v_proj, only K: with grouped queries a
-    channel of v_proj can have one scale only, for all the heads that read it.
+    The input of o_proj has N heads, and what makes it, v_proj, only K: a channel of v_proj can have
+    one scale only, for all query heads that read it.
     """
     # BEGIN SOLUTION
     return magnitude.view(num_kv_heads, num_heads // num_kv_heads, -1).mean(dim=1).flatten()
@@ -122,91 +130,124 @@ def over_group(
 def clipped(
     weight: Float[Tensor, "O I"], x: Float[Tensor, "T I"], bits: int, group: int
 ) -> Float[Tensor, "O I"]:
-    """The weight with each group clamped to ±r · (its largest |weight|), by the best r for it.
+    """The weight with each group clamped to r · (its smallest … its largest weight), by its best r.
 
-    r is the one of 1, 0.95, … 0.55 with the least Σₜ (Σᵢ (Q(clamped)ᵢ − wᵢ) xₜᵢ)² over the inputs i
-    of the group, the largest such. A finer grid for the many can be worth the error of the few.
+    A finer grid for the many can be worth the error of the few. The best r of a group is the one of
+    RATIOS with the least Σₜ (Σᵢ (Q(clamped)ᵢ − wᵢ) · xₜᵢ)² over the group's inputs i; of equally
+    good ones the largest. Zero is on every grid, so a smallest weight above 0 counts as 0, and so
+    does a largest below 0. The result is in float32, before rounding.
+
+    Hint: with e = Q(clamped) − w and M = Σₜ xₜ xₜᵀ, which is the same for all r, this is e · M · e.
     """
     # BEGIN SOLUTION
-    parts = []
+    columns = []
     for w, inputs in zip(weight.float().split(group, 1), x.float().split(group, 1), strict=True):
-        squares = inputs.T @ inputs  # Σₜ x xᵀ: the error of a row e is e · squares · e
-        largest = w.abs().amax(dim=1, keepdim=True)
-        best, least = w, w.new_full((len(w), 1), torch.inf)
-        for step in range(SHRINKS):
-            bound = largest * (1 - step / 20)
-            clamped = w.clamp(-bound, bound)
-            error = rounded(clamped, bits, group) - w
-            cost = ((error @ squares) * error).sum(dim=1, keepdim=True)
-            best, least = torch.where(cost < least, clamped, best), torch.minimum(cost, least)
-        parts.append(best)
-    return torch.cat(parts, dim=1)
+        squares = inputs.T @ inputs
+        parts = [_best_clamped(rows, squares, bits, group) for rows in w.split(ROWS)]
+        columns.append(torch.cat(parts))
+    return torch.cat(columns, dim=1)
     # END SOLUTION
+
+
+# BEGIN SOLUTION
+def _best_clamped(w: Tensor, squares: Tensor, bits: int, group: int) -> Tensor:
+    """One group of each row."""
+    low, high = w.amin(1, keepdim=True).clamp(max=0), w.amax(1, keepdim=True).clamp(min=0)
+    best, least = w, w.new_full((len(w), 1), torch.inf)
+    for ratio in RATIOS:
+        clamped = w.clamp(ratio * low, ratio * high)
+        error = rounded(clamped, bits, group) - w
+        cost = ((error @ squares) * error).sum(dim=1, keepdim=True)
+        best, least = torch.where(cost < least, clamped, best), torch.minimum(cost, least)
+    return best
+
+
+# END SOLUTION
 
 
 @torch.no_grad()
 def awq(model: Llama, tokens: Int[Tensor, "B T"], bits: int, group: int) -> Llama:
     """A copy of the model whose linear layers are `QuantizedLinear`, calibrated on `tokens`.
 
-    From one forward pass of the model. For each layer: q, k, v read the attention's norm; o reads v
-    (magnitudes by `over_group`); gate, up read the MLP's norm; down reads up. For each of the four,
-    search the scale and fold it; then clip, all but q and k, whose error is not one of a sum; then
-    quantise. The model itself is not changed.
+    From one forward pass of the model (`record`), for each of its layers:
+
+    1. For each of the four inputs, search the scale:
+
+        input of                  made by             magnitude
+        q_proj, k_proj, v_proj    attention_norm      channel_magnitude
+        o_proj                    v_proj              of it, the mean that `over_group` takes
+        gate_proj, up_proj        mlp_norm            channel_magnitude
+        down_proj                 up_proj             channel_magnitude
+
+    on weights and inputs as the model has them, before anything is folded.
+    2. Fold all four. v_proj and up_proj get two: as readers, and as what makes the next input.
+    3. Clip all but q_proj and k_proj, for the inputs that they now get. Of a score q · k the error
+       is not one of a sum over inputs, so these two stay.
+    4. Quantise.
+
+    Nothing else changes, and the model itself not at all.
+
+    Hint: `with_linears(model, {})` is a copy to fold in. About 45 lines with helpers.
     """
     # BEGIN SOLUTION
     inputs = {name: x.flatten(0, 1) for name, x in record(model, tokens).inputs.items()}
-    copied = with_linears(model, {})
+    folded = with_linears(model, {})
     for index in range(model.config.num_layers):
-        _scale_layer(copied, f"layers.{index}.", inputs, bits, group)
+        _scale_layer(folded, f"layers.{index}.", inputs, bits, group)
     quantized = {}
-    for name, layer in linears(copied).items():
+    for name, layer in linears(folded).items():
         weight = layer.weight
         if not name.endswith(("q_proj", "k_proj")):
             weight = clipped(weight, inputs[name], bits, group)
         quantized[name] = QuantizedLinear(weight, bits, group)
-    return with_linears(copied, quantized)
+    return with_linears(folded, quantized)
     # END SOLUTION
 
 
 # BEGIN SOLUTION
+FOLDS = (
+    ("attention_norm", ("attention.q_proj", "attention.k_proj", "attention.v_proj")),
+    ("attention.v_proj", ("attention.o_proj",)),
+    ("mlp_norm", ("mlp.gate_proj", "mlp.up_proj")),
+    ("mlp.up_proj", ("mlp.down_proj",)),
+)
+
+
 def _scale_layer(
     model: Llama, layer: str, inputs: dict[str, Tensor], bits: int, group: int
 ) -> None:
-    """Fold the best scales of one layer, and divide the recorded inputs by them."""
+    """Fold the best scales of one layer, and divide the recorded inputs by them.
+
+    v_proj and up_proj are searched before they become the previous operation of the next search,
+    so each search sees weights that nothing was folded into.
+    """
     config = model.config
-    for before, names in (
-        ("attention_norm", ["attention.q_proj", "attention.k_proj", "attention.v_proj"]),
-        ("attention.v_proj", ["attention.o_proj"]),
-        ("mlp_norm", ["mlp.gate_proj", "mlp.up_proj"]),
-        ("mlp.up_proj", ["mlp.down_proj"]),
-    ):
+    for before, names in FOLDS:
         previous = model.get_submodule(layer + before)
         readers = [model.get_submodule(layer + name) for name in names]
         x = inputs[layer + names[0]]
-        magnitude, heads = channel_magnitude(x), before.endswith("v_proj")
-        if heads:
+        magnitude, of_heads = channel_magnitude(x), before == "attention.v_proj"
+        if of_heads:
             shared = over_group(magnitude, config.num_heads, config.num_kv_heads)
             magnitude = _for_queries(shared, config)
-        weights = [reader.weight for reader in readers]
-        scale, _ = search_scale(weights, x, bits, group, magnitude)
-        divisor = _of_kv_heads(scale, config) if heads else scale
+        scale, _ = search_scale([r.weight for r in readers], x, bits, group, magnitude)
+        divisor = _of_kv_heads(scale, config) if of_heads else scale
         previous.weight.copy_(fold(previous.weight, [], divisor)[0])
-        for reader, weight in zip(readers, fold(scale, weights, scale)[1], strict=True):
-            reader.weight.copy_(weight)
-        for name in names:
+        for name, reader in zip(names, readers, strict=True):
+            reader.weight.mul_(scale)
             inputs[layer + name] = x / scale
 
 
-def _for_queries(of_kv_heads: Tensor, config) -> Tensor:
+def _for_queries(of_kv_heads: Tensor, config: LlamaConfig) -> Tensor:
     """[K·H] -> [N·H]: each KV head's, for every query head that reads it."""
-    group = config.num_heads // config.num_kv_heads
-    return of_kv_heads.view(-1, 1, config.head_dim).expand(-1, group, -1).flatten()
+    readers = config.num_heads // config.num_kv_heads
+    return of_kv_heads.view(-1, 1, config.head_dim).expand(-1, readers, -1).flatten()
 
 
-def _of_kv_heads(of_queries: Tensor, config) -> Tensor:
+def _of_kv_heads(of_queries: Tensor, config: LlamaConfig) -> Tensor:
     """[N·H] -> [K·H], where all query heads of a group have the same."""
-    group = config.num_heads // config.num_kv_heads
-    return of_queries.view(-1, group, config.head_dim)[:, 0].flatten()
+    readers = config.num_heads // config.num_kv_heads
+    return of_queries.view(-1, readers, config.head_dim)[:, 0].flatten()
 
 
 # END SOLUTION

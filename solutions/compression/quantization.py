@@ -7,53 +7,55 @@ Axes: C columns, what is summed over in a product; O outputs of a linear layer, 
 """
 
 import torch
-from jaxtyping import Float, Int32, UInt8
+from jaxtyping import Float, Int, Int32, UInt8
 from torch import Tensor, nn
 
 from assignment.provided.compression import Quantized, number_of_groups
-from assignment.provided.models import LayerCache
+from assignment.provided.models import LayerCache, key_positions
 
-# A scale is at least this, the smallest normal float32, so that a group of zeros has one too.
 SMALLEST_SCALE = torch.finfo(torch.float32).tiny
+"""No scale is smaller, so that a group of zeros has one too, which is a normal float32."""
 
 
 def quantize(
     x: Float[Tensor, "... C"], bits: int = 8, per: str | int = "row", symmetric: bool = True
 ) -> Quantized:
-    """Each element to the nearest step of its group's grid, ties to even.
+    """Each element to the nearest step of its group's grid; halfway between two, either is right.
 
     symmetric:    scale = max|x| / (2^{bits−1} − 1)      codes −(2^{bits−1} − 1) … 2^{bits−1} − 1
     otherwise:    scale = (hi − lo) / (2^{bits} − 1)     codes 0 … 2^{bits} − 1
                   zero_point = round(−lo / scale)        hi = max(x, 0), lo = min(x, 0)
 
-    with the maxima over a group. Zero is always on the grid, and the error is at most scale / 2.
-    Scales are computed in float32 whatever the dtype of x, never below SMALLEST_SCALE.
+    with the maxima over a group, in float32 whatever the dtype of x, and SMALLEST_SCALE for a scale
+    below it. So zero is always on the grid, and no error is larger than scale / 2.
 
     Args:
-        x: finite. It is not changed.
+        x: at least one axis, no |x| above 1e38. It is not changed.
         bits: 2 … 8.
-        per: who shares a scale: "tensor", "row", "column", or g ≥ 1 neighbours of a row (`Quantized`
-            gives the shapes). Where g does not divide C, the last group of a row is shorter.
+        per: who shares a scale: "tensor", "row", "column", or g ≥ 1 neighbours of a row
+            (`Quantized` gives the shapes). The last group of a row may be shorter.
 
     Raises:
         ValueError: bits or per is none of these.
+
+    Hint: first lo and hi of every group, however `per` groups. About 25 lines with helpers.
     """
     # BEGIN SOLUTION
     if not 2 <= bits <= 8:
         raise ValueError(f"bits: expected 2 to 8, got {bits}")
-    wide = x.float()
+    wide, columns = x.float(), x.shape[-1]
     low, high = _extremes(wide, per)
     if symmetric:
         top = 2 ** (bits - 1) - 1
         scale = (torch.maximum(high, -low) / top).clamp(min=SMALLEST_SCALE)
-        steps = wide / _spread(scale, per, x.shape[-1])
-        return Quantized(steps.round().clamp(-top, top).to(torch.int8), scale, None, per)
+        codes = (wide / _spread(scale, per, columns)).round().clamp(-top, top)
+        return Quantized(codes.to(torch.int8), scale, None, per)
     top = 2**bits - 1
     low, high = low.clamp(max=0), high.clamp(min=0)
-    scale = (high / top - low / top).clamp(min=SMALLEST_SCALE)  # high − low could overflow
+    scale = ((high - low) / top).clamp(min=SMALLEST_SCALE)
     zero_point = (-low / scale).round().clamp(0, top)
-    steps = wide / _spread(scale, per, x.shape[-1])
-    codes = (steps.round() + _spread(zero_point, per, x.shape[-1])).clamp(0, top)
+    steps = (wide / _spread(scale, per, columns)).round()
+    codes = (steps + _spread(zero_point, per, columns)).clamp(0, top)
     return Quantized(codes.to(torch.uint8), scale, zero_point.to(torch.uint8), per)
     # END SOLUTION
 
@@ -67,10 +69,13 @@ def _extremes(x: Tensor, per: str | int) -> tuple[Tensor, Tensor]:
         groups = x.split(per, dim=-1)
         low, high = [g.amin(-1) for g in groups], [g.amax(-1) for g in groups]
         return torch.stack(low, dim=-1), torch.stack(high, dim=-1)
-    dims = {"tensor": tuple(range(x.dim())), "row": (-1,), "column": tuple(range(x.dim() - 1))}
-    if per not in dims:
+    if per not in ("tensor", "row", "column"):
         raise ValueError(f"per: expected tensor, row, column or a number, got {per!r}")
-    return x.amin(dims[per], keepdim=True), x.amax(dims[per], keepdim=True)
+    if per == "row":
+        return x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
+    together = x.flatten() if per == "tensor" else x.reshape(-1, x.shape[-1])
+    shape = [1] * (x.dim() - 1) + [-1]
+    return together.amin(0).view(shape), together.amax(0).view(shape)
 
 
 def _spread(of_groups: Tensor, per: str | int, columns: int) -> Tensor:
@@ -84,7 +89,7 @@ def _spread(of_groups: Tensor, per: str | int, columns: int) -> Tensor:
 
 
 def dequantize(quantized: Quantized) -> Float[Tensor, "... C"]:
-    """scale · (code − zero_point), in float32."""
+    """scale · (code − zero_point), in float32. Mind that 3 − 5 in uint8 is 254."""
     # BEGIN SOLUTION
     codes, per = quantized.codes.float(), quantized.per
     if quantized.zero_point is not None:
@@ -96,13 +101,13 @@ def dequantize(quantized: Quantized) -> Float[Tensor, "... C"]:
 def bits_per_weight(
     columns: int, bits: int, group: int, scale_bits: int = 16, zero_bits: int = 0
 ) -> float:
-    """What a weight takes in a row of `columns`, its share of scale and zero point included.
+    """What a weight takes in a row of `columns`, its share of scales and zero points included.
 
-    4 bits in groups of 128 with a 16-bit scale and a 4-bit zero point: 4.156. A short last group has
-    a scale of its own too.
+    4 bits in groups of 128 with a 16-bit scale and a 4-bit zero point: 4.15625. A short last group
+    has a scale of its own too.
 
     Raises:
-        ValueError: a number is out of range.
+        ValueError: columns, bits or group is below 1, scale_bits or zero_bits below 0.
     """
     # BEGIN SOLUTION
     if min(columns, bits, group) < 1 or min(scale_bits, zero_bits) < 0:
@@ -114,7 +119,9 @@ def bits_per_weight(
 def pack_int4(codes: UInt8[Tensor, "... C"]) -> Int32[Tensor, "... W"]:
     """Codes 0 … 15, eight to an int32: code j in bits 4·(j mod 8) … 4·(j mod 8) + 3 of word j // 8.
 
-    W = ceil(C / 8); the bits of codes that do not exist are 0.
+    W = ceil(C / 8); the bits of codes that do not exist are 0. `codes` are not changed.
+
+    Hint: code 7 holds the sign bit, so half of all words are negative. About 4 lines.
     """
     # BEGIN SOLUTION
     padding = -codes.shape[-1] % 8
@@ -125,7 +132,7 @@ def pack_int4(codes: UInt8[Tensor, "... C"]) -> Int32[Tensor, "... W"]:
 
 
 def unpack_int4(packed: Int32[Tensor, "... W"], columns: int) -> UInt8[Tensor, "... C"]:
-    """The first `columns` codes of what `pack_int4` made."""
+    """The first `columns` codes of what `pack_int4` made. `packed` is not changed."""
     # BEGIN SOLUTION
     eights = (packed.unsqueeze(-1) >> (4 * torch.arange(8, dtype=torch.int32))) & 15
     return eights.flatten(-2)[..., :columns].to(torch.uint8)
@@ -163,12 +170,18 @@ def fp8_values(mantissa_bits: int) -> Float[Tensor, "256"]:
 
 
 def to_fp8(x: Float[Tensor, "..."], mantissa_bits: int) -> UInt8[Tensor, "..."]:
-    """The codes of the nearest finite values: what lies outside becomes ±448 or ±57344.
+    """The codes of the nearest finite values: what lies outside, ±∞ too, becomes ±448 or ±57344.
 
-    In the middle between two values the one with the even code is taken. NaN stays NaN.
+    In the middle between two values the one with the even code is taken. NaN stays NaN. It does not
+    matter which of the two zeros, and which code of NaN.
+
+    Args:
+        x: float32, float16 or bfloat16. It is not changed.
 
     Raises:
         ValueError: as `fp8_values`.
+
+    Hint: torch has a cast, `x.to(torch.float8_e4m3fn)`. What does it make of 500? About 4 lines.
     """
     # BEGIN SOLUTION
     values = fp8_values(mantissa_bits)
@@ -181,17 +194,21 @@ def to_fp8(x: Float[Tensor, "..."], mantissa_bits: int) -> UInt8[Tensor, "..."]:
 class QuantizedLinear(nn.Module):
     """A linear layer without bias that keeps codes and scales, and nothing else of its weight.
 
-    bits 8: symmetric, codes int8. bits 2, 3 or 4: with zero points, and both are packed eight to an
-    int32, so that 3 bits take the place of 4.
-    Everything that is kept is a buffer, so that the state dict is the layer.
+    8 bits: symmetric, an int8 a code. 2, 3 or 4 bits: with zero points; codes and zero points both
+    packed eight to an int32, so that 3 bits take the place of 4. Scales as `quantize` makes them.
+
+    Everything that is kept is a buffer (`register_buffer`): the state dict is the layer, and one of
+    other weights that loads it computes the same.
 
     Args:
-        weight: [O I], any floating dtype.
+        weight: [O I], any floating dtype. It is not changed, nor needed later.
         bits: 8, or 2 … 4.
         per: "row" or a group size, as in `quantize`.
 
     Raises:
         ValueError: bits or per is none of these.
+
+    Size of a good answer: about 20 lines in all.
     """
 
     def __init__(self, weight: Float[Tensor, "O I"], bits: int, per: str | int = "row"):
@@ -206,12 +223,11 @@ class QuantizedLinear(nn.Module):
         packed = bits <= 4
         self.register_buffer("codes", pack_int4(quantized.codes) if packed else quantized.codes)
         self.register_buffer("scale", quantized.scale)
-        zero_point = pack_int4(quantized.zero_point) if packed else None
-        self.register_buffer("zero_point", zero_point)
+        self.register_buffer("zero_point", pack_int4(quantized.zero_point) if packed else None)
         # END SOLUTION
 
     def forward(self, x: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:
-        """x times the dequantised weight, in the dtype of x."""
+        """x times the dequantised weight, in the dtype of x. (Only a fused kernel saves time too.)"""
         # BEGIN SOLUTION
         return nn.functional.linear(x, self.dequantized().to(x.dtype))
         # END SOLUTION
@@ -230,31 +246,38 @@ class QuantizedLinear(nn.Module):
 class QuantizedCache:
     """A LayerCache whose keys and values are int8, with a scale for each token and head.
 
-    It keeps nothing itself: codes and scales go into two caches that you give, and what is said of a
-    LayerCache (ragged rows, positions, going back) is theirs to do.
+    It keeps nothing itself: codes and scales go into two caches that you give, and what is said of
+    a LayerCache (ragged rows, positions, going back) is theirs to do.
 
     Args:
-        codes, scales: empty LayerCaches; the first will hold int8 [B K S H], the second float32
-            [B K S 1].
+        codes, scales: empty; one will hold int8 [B K S H], the other float32 [B K S 1].
+
+    Size of a good answer: about 8 lines in all.
     """
 
     def __init__(self, codes: LayerCache, scales: LayerCache):
         self.codes, self.scales = codes, scales
 
     @property
-    def lengths(self):
+    def lengths(self) -> Int[Tensor, "B"]:
         return self.codes.lengths
 
-    def positions(self, num_new: int):
+    def positions(self, num_new: int) -> Int[Tensor, "B T"]:
         return self.codes.positions(num_new)
+
+    def key_positions(self) -> Int[Tensor, "B S"]:
+        return key_positions(self.codes)
 
     def append(
         self,
         k: Float[Tensor, "B K T H"],
         v: Float[Tensor, "B K T H"],
-        num_tokens: Tensor | None = None,
+        num_tokens: Int[Tensor, "B"] | None = None,
     ) -> None:
-        """Quantise, and keep codes and scales."""
+        """Quantise to 8 bits, symmetric, and keep codes and scales.
+
+        Columns that num_tokens calls padding may hold anything, even NaN.
+        """
         # BEGIN SOLUTION
         k_quantized, v_quantized = quantize(k, 8, "row"), quantize(v, 8, "row")
         self.codes.append(k_quantized.codes, v_quantized.codes, num_tokens)
@@ -269,8 +292,8 @@ class QuantizedCache:
         return k, v
         # END SOLUTION
 
-    def truncate(self, lengths: Tensor) -> None:
-        """Both go back."""
+    def truncate(self, lengths: Int[Tensor, "B"]) -> None:
+        """Keep the first lengths[b] tokens of each row, codes and scales."""
         # BEGIN SOLUTION
         self.codes.truncate(lengths)
         self.scales.truncate(lengths)

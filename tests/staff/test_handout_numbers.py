@@ -270,6 +270,11 @@ CHECKED |= {
     "verify-ratio", "not-free-from", "checked-gain", "gains", "best-num-draft", "toy-smaller",
     "toy-rounds", "by-hand-distance-of", "eagle-cost", "typical-entropy",
 }  # fmt: skip
+# By test_handout_compression:
+CHECKED |= {
+    "compressed", "row-bits", "rounded", "packed", "fp8", "sums-pass", "salient-error",
+    "half-toys",
+}  # fmt: skip
 
 
 def test_no_fact_is_left_unchecked(facts):

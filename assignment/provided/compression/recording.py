@@ -15,10 +15,11 @@ from .linears import linears
 class Recording:
     """One pass of a model over calibration tokens [B T], without gradients.
 
-    inputs: name of a linear layer ("layers.0.attention.q_proj", as in the model's state dict) -> what
-        it was given [B T in]. q_proj, k_proj and v_proj of a layer share one tensor, which is its
-        attention's normalised input; so do gate_proj and up_proj. The input of o_proj is what the
-        query heads read, one after another [B T N·H]; that of down_proj, the MLP's neurons [B T F].
+    inputs: name of a linear layer, as in the model's state dict ("layers.0.attention.q_proj") ->
+        what it was given [B T in]. q_proj, k_proj and v_proj of a layer share one tensor, which is
+        its attention's normalised input; so do gate_proj and up_proj. The input of o_proj is what
+        the query heads read, one after another [B T N·H]; that of down_proj, the MLP's neurons
+        [B T F].
     states: L + 1 tensors [B T D], the residual stream before the first layer and after each.
     logits: [B T V].
     """

@@ -24,16 +24,6 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Topic:
-    """A topic of the lecture that the handout has no section on."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f"lecture on {self.name}"
-
-
-@dataclass(frozen=True)
 class Question:
     """source: what to read."""
 
@@ -41,4 +31,4 @@ class Question:
     title: str
     text: str
     asks: tuple[Ask, ...]
-    source: Section | Topic
+    source: Section

@@ -1,7 +1,7 @@
 """Questions 7 to 10: rounding, drafts, blocks and batches."""
 
 from .numbers import Blocks, Drafting, Rounding, Rows
-from .question import Ask, Question, Section, Topic
+from .question import Ask, Question, Section
 
 PROBABILITIES = "a list of three"
 CODES = "a list of 8 whole numbers"
@@ -30,7 +30,8 @@ def about_rounding(name: str, n: Rounding) -> Question:
         Ask("awq", "AWQ's error of that channel, as a share of the one before", "a share or %"),
         Ask("kept", "how many weights AWQ keeps in 16 bits", "weights, exact"),
     )
-    return Question(name, "Eight bits and an outlier", text, asks, Topic("quantisation"))
+    source = Section("Quantisation", "compression")
+    return Question(name, "Eight bits and an outlier", text, asks, source)
 
 
 def about_drafts(name: str, n: Drafting) -> Question:
