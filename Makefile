@@ -148,7 +148,7 @@ heads: ## train models with equal KV bytes, for a notebook (half an hour; can be
 	@$(PY) -m tests.staff.heads
 
 .PHONY: distil
-distil: ## halve the toy target, and train the half in four ways (15 minutes; can be stopped and resumed)
+distil: ## halve the toy target, and train the half in four ways (6 minutes; can be stopped and resumed)
 	@$(call full,tests/staff)
 	@$(call need,real)
 	@$(PY) -m tests.staff.distilling

@@ -78,9 +78,9 @@ def table(name: str, chip: Chip, length: int, batch: int | None) -> Table:
     config = MODELS[name].config
     made = Table(
         title=f"{name}, {parameters(config) / 1e6:,.0f} million weights, on one {chip.name} "
-        f"({chip.memory / 1e9:g} GB), sequences of {length:,} tokens",
+        f"({chip.memory / 1e9:g} GB), {length:,} tokens each",
         box=SIMPLE,
-        pad_edge=False,
+        padding=(0, 1, 0, 0),
     )
     for heading in ("weights", "KV"):
         made.add_column(heading)

@@ -244,7 +244,8 @@ def run(bench: Bench, asked: list[str]) -> None:
 
 def main(asked: list[str]) -> int:
     if unknown := [name for name in asked if name not in PARTS + NAMES]:
-        print(f"no part {unknown[0]!r}: there are {', '.join(PARTS + NAMES)}", file=sys.stderr)
+        known = ", ".join(map(repr, PARTS + NAMES))
+        print(f"no part {unknown[0]!r}: there are {known}", file=sys.stderr)
         return 2
     torch.set_num_threads(THREADS)
     config.update("jaxtyping_disable", True)

@@ -17,18 +17,19 @@ from statistics import mean, median
 import torch
 from torch import Tensor, nn
 
-from assignment.provided.compression import linears, nats, with_linears
+from assignment.provided.compression import Quantized, linears, nats, with_linears
 from assignment.provided.models import CachedSession, Llama
 from assignment.provided.models.smollm2 import SmolTokenizer
 from submission.attention.grouped_query import grouped_query_attention
 from submission.attention.kv_cache import KVCache
 from submission.compression.awq import awq
-from submission.compression.llm_int8 import Int8Linear, int8_matmul
+from submission.compression.llm_int8 import Int8Linear
 from submission.compression.pruning import prune_depth
 from submission.compression.quantization import (
     QuantizedCache,
     QuantizedLinear,
     bits_per_weight,
+    dequantize,
     quantize,
 )
 
@@ -58,6 +59,9 @@ class Way:
 class Int8Both(nn.Module):
     """Weights and activations in int8, with no column left out.
 
+    The values that the codes stand for are multiplied in float32: what an exact product of the
+    codes gives, but for the last digits.
+
     Args:
         per: who shares a scale, of both: "tensor", or "row": an output of the weight, and a token.
     """
@@ -70,9 +74,9 @@ class Int8Both(nn.Module):
         self.register_buffer("scale", quantized.scale)
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = quantize(x.flatten(0, -2), 8, self.per)
-        product = int8_matmul(rows.codes, self.codes) * rows.scale * self.scale.T
-        return product.unflatten(0, x.shape[:-1])
+        rows = dequantize(quantize(x.flatten(0, -2), 8, self.per))
+        weight = dequantize(Quantized(self.codes, self.scale, None, self.per))
+        return nn.functional.linear(rows, weight).unflatten(0, x.shape[:-1])
 
 
 def every_linear(layer: Callable[[Tensor], nn.Module]) -> Callable[[Llama, Calibration], Llama]:

@@ -26,7 +26,7 @@ def quantize(
     otherwise:    scale = (hi − lo) / (2^{bits} − 1)     codes 0 … 2^{bits} − 1
                   zero_point = round(−lo / scale)        hi = max(x, 0), lo = min(x, 0)
 
-    with the maxima over a group, in float32 whatever the dtype of x, and SMALLEST_SCALE for a scale
+    taken over a group, in float32 whatever the dtype of x, and SMALLEST_SCALE for a scale
     below it. So zero is always on the grid, and no error is larger than scale / 2.
 
     Args:
@@ -136,7 +136,7 @@ class QuantizedLinear(nn.Module):
         raise NotImplementedError
 
     def forward(self, x: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:
-        """x times the dequantised weight, in the dtype of x. (Only a fused kernel saves time too.)"""
+        """x times the dequantised weight, in the dtype of x. (Fast in a fused kernel only.)"""
         raise NotImplementedError
 
     def dequantized(self) -> Float[Tensor, "O I"]:

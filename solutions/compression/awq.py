@@ -134,8 +134,7 @@ def clipped(
 
     A finer grid for the many can be worth the error of the few. The best r of a group is the one of
     RATIOS with the least Σₜ (Σᵢ (Q(clamped)ᵢ − wᵢ) · xₜᵢ)² over the group's inputs i; of equally
-    good ones the largest. Zero is on every grid, so a smallest weight above 0 counts as 0, and so
-    does a largest below 0. The result is in float32, before rounding.
+    good ones the largest. The result is in float32, before rounding.
 
     Hint: with e = Q(clamped) − w and M = Σₜ xₜ xₜᵀ, which is the same for all r, this is e · M · e.
     """
@@ -152,7 +151,7 @@ def clipped(
 # BEGIN SOLUTION
 def _best_clamped(w: Tensor, squares: Tensor, bits: int, group: int) -> Tensor:
     """One group of each row."""
-    low, high = w.amin(1, keepdim=True).clamp(max=0), w.amax(1, keepdim=True).clamp(min=0)
+    low, high = w.amin(1, keepdim=True), w.amax(1, keepdim=True)
     best, least = w, w.new_full((len(w), 1), torch.inf)
     for ratio in RATIOS:
         clamped = w.clamp(ratio * low, ratio * high)
@@ -171,18 +170,18 @@ def awq(model: Llama, tokens: Int[Tensor, "B T"], bits: int, group: int) -> Llam
 
     From one forward pass of the model (`record`), for each of its layers:
 
-    1. For each of the four inputs, search the scale:
+    1. Search the scale of each of the four inputs, on weights and inputs as the model has them:
 
-        input of                  made by             magnitude
-        q_proj, k_proj, v_proj    attention_norm      channel_magnitude
-        o_proj                    v_proj              of it, the mean that `over_group` takes
-        gate_proj, up_proj        mlp_norm            channel_magnitude
-        down_proj                 up_proj             channel_magnitude
+           input of                  made by             magnitude
+           q_proj, k_proj, v_proj    attention_norm      channel_magnitude
+           o_proj                    v_proj              over_group of it, for each query head
+           gate_proj, up_proj        mlp_norm            channel_magnitude
+           down_proj                 up_proj             channel_magnitude
 
-    on weights and inputs as the model has them, before anything is folded.
+       (Rows of v_proj and up_proj that were divided already would not count for what they do.)
     2. Fold all four. v_proj and up_proj get two: as readers, and as what makes the next input.
-    3. Clip all but q_proj and k_proj, for the inputs that they now get. Of a score q · k the error
-       is not one of a sum over inputs, so these two stay.
+    3. Clip all but q_proj and k_proj, for the inputs that they now get. The error of a score q · k
+       is not a sum over inputs, so these two stay.
     4. Quantise.
 
     Nothing else changes, and the model itself not at all.

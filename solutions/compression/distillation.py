@@ -21,11 +21,11 @@ def kd_loss(
     temperature: float = 1.0,
     real: Bool[Tensor, "B T"] | None = None,
 ) -> Float[Tensor, ""]:
-    """T² · mean over real tokens of KL(p ‖ q) = Σ_v p_v (log p_v − log q_v), from logits.
+    """τ² · mean over real tokens of KL(p ‖ q) = Σ_v p_v (log p_v − log q_v), from logits.
 
-    p = softmax(teacher / T), q = softmax(student / T). The sum is over the whole vocabulary, the
+    p = softmax(teacher / τ), q = softmax(student / τ). The sum is over the whole vocabulary, the
     mean over tokens only (`reduction="mean"` of torch divides by V, too). No gradient goes to the
-    teacher. The student's is T · (q − p) a token, and as q − p shrinks like 1/T, T² keeps its size.
+    teacher. The student's is τ · (q − p) a token, and as q − p shrinks like 1/τ, τ² keeps its size.
 
     A teacher may hold a token impossible (a logit of −∞, as for ids that pad the vocabulary), and
     so may the student: with p_v = 0 the token adds 0, and neither value nor gradient is NaN. Logits
@@ -33,14 +33,15 @@ def kd_loss(
 
     Args:
         student, teacher: logits, not probabilities.
-        temperature: T in the formula. Above 1 it weighs the less probable tokens more.
+        temperature: τ. Above 1 it weighs the less probable tokens more.
         real: False where a token is padding, whose logits may be any finite numbers. Default: all
             count.
 
     Raises:
         ValueError: temperature is not above 0, or no token counts.
 
-    Logits log 3 and 0 against 0 and 0, at T = 1: ¾ log 1.5 + ¼ log 0.5 = 0.131. About 10 lines.
+    A teacher's logits log 3 and 0, a student's 0 and 0, at τ = 1: ¾ log 1.5 + ¼ log 0.5 = 0.131.
+    About 10 lines.
     """
     # BEGIN SOLUTION
     if not temperature > 0:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from assignment.provided.compression import LINEARS, record
+from assignment.provided.compression import LINEARS, linears, number_of_groups, record
 from assignment.provided.models import Llama, LlamaConfig
 from assignment.provided.models.llama import attend_causally
 from assignment.provided.models.rotary import cos_sin_at
 from tests.compression import oracles_awq as oracles
+from tests.compression.awq_inputs import ROOM, assert_at_most, assert_near
+from tests.grading.closeness import assert_equal
+
+__tracebackhide__ = True  # pytest's word: a traceback ends in the test, not here
 
 # No width is a multiple of the group, so that every row ends in a short one.
 GROUPED = LlamaConfig(37, 2, d_model=40, num_heads=6, num_kv_heads=2, head_dim=10, d_ff=56)
@@ -47,15 +51,33 @@ def plain(config: LlamaConfig, state: dict[str, Tensor]) -> Llama:
     return model
 
 
+def folded_anyhow(draw, model: Llama, fold, over_group) -> dict[str, Tensor]:
+    """The model's state dict, with random scales folded in at all places; o_proj's are equal where
+    query heads share what they read."""
+    state, config = dict(model.state_dict()), model.config
+    for layer in range(config.num_layers):
+        for before, names in oracles.READERS.items():
+            names = [f"layers.{layer}.{name}.weight" for name in names]
+            scale = divisor = draw.normal(state[names[0]].shape[1]).exp()
+            if before == "attention.v_proj":
+                divisor = over_group(scale, config.num_heads, config.num_kv_heads)
+                scale = oracles.for_queries(divisor, config)
+            before = f"layers.{layer}.{before}.weight"
+            state[before], _ = fold(state[before], [], divisor)
+            _, scaled = fold(torch.ones_like(scale), [state[name] for name in names], scale)
+            state |= dict(zip(names, scaled, strict=True))
+    return state
+
+
 def dequantized(result) -> dict[str, Tensor]:
     """The state dict of plain weights that stand for those of a model of quantised layers."""
-    state = {}
-    for name, value in result.state_dict().items():
-        layer, _, buffer = name.rpartition(".")
-        if not layer.endswith(LINEARS):
-            state[name] = value.double()
-        elif buffer == "codes":
-            state[f"{layer}.weight"] = result.get_submodule(layer).dequantized().double()
+    held = dict(result.state_dict().items())
+    layers = [f"layers.{i}.{part}" for i in range(result.config.num_layers) for part in LINEARS]
+    prefixes = tuple(f"{layer}." for layer in layers)
+    state = {name: value.double() for name, value in held.items() if not name.startswith(prefixes)}
+    for layer in layers:
+        assert f"{layer}.codes" in held, f"{layer}: expected a QuantizedLinear, found no codes"
+        state[f"{layer}.weight"] = result.get_submodule(layer).dequantized().double()
     return state
 
 
@@ -69,28 +91,93 @@ def to_nearest(model: Llama, bits: int, group: int) -> dict[str, Tensor]:
     }
 
 
-def block_errors(model: Llama, state: dict[str, Tensor], tokens: Tensor) -> dict[str, float]:
-    """How far each attention and each MLP of `state` is from the model's, given the same residual
-    stream: ‖difference‖² / ‖its output‖², the norm before it included."""
+def block_errors(model: Llama, state: dict[str, Tensor], tokens: Tensor) -> list[float]:
+    """How far three parts of each layer of `state` are from the model's, given the same residual
+    stream: attention, attention that reads where the model reads, and the MLP, the norm before it
+    included. ‖difference‖² / ‖the model's output‖²."""
     exact, other = plain(model.config, model.state_dict()), plain(model.config, state)
-    states = record(exact, tokens).states
-    positions = torch.arange(tokens.shape[1]).unsqueeze(0)
+    states, positions = record(exact, tokens).states, torch.arange(tokens.shape[1]).unsqueeze(0)
     cos_sin = cos_sin_at(positions, model.config.head_dim, model.config.rope_theta)
     cos_sin = tuple(part.double() for part in cos_sin)
+    errors = []
+    for right, got, x in zip(exact.layers, other.layers, states, strict=False):
+        attend = _Attend()
+        expected, whole, reading = (
+            layer.attention(layer.attention_norm(x), cos_sin, attend_so)
+            for layer, attend_so in (
+                (right, attend.keep),
+                (got, attend.anew),
+                (got, attend.as_kept),
+            )
+        )
+        between = x + expected
+        of_mlp, came = (layer.mlp(layer.mlp_norm(between)) for layer in (right, got))
+        pairs = (whole, expected), (reading, expected), (came, of_mlp)
+        errors += [_relative(*pair) for pair in pairs]
+    return errors
 
-    def attend(q, k, v):
+
+class _Attend:
+    """Attention by its own queries and keys, or by those kept before."""
+
+    def keep(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        self._kept = q, k
+        return self.anew(q, k, v)
+
+    def anew(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return attend_causally(0, q, k, v)
 
-    errors = {}
-    for i, (right, got, x) in enumerate(zip(exact.layers, other.layers, states, strict=False)):
-        between = x + right.attention(right.attention_norm(x), cos_sin, attend)
-        outputs = {
-            f"attention {i}": [
-                layer.attention(layer.attention_norm(x), cos_sin, attend) for layer in (right, got)
-            ],
-            f"MLP {i}": [layer.mlp(layer.mlp_norm(between)) for layer in (right, got)],
-        }
-        for name, (expected, came) in outputs.items():
-            squares = [t.square().sum().item() for t in (came - expected, expected)]
-            errors[name] = squares[0] / squares[1]
-    return errors
+    def as_kept(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return self.anew(*self._kept, v)
+
+
+def _relative(got: Tensor, expected: Tensor) -> float:
+    return float((got - expected).square().sum() / expected.square().sum())
+
+
+def assert_norms_have_scales(model, state, tokens, bits, group):
+    """What each norm was divided by is the scale of an α of the list, and hardly worse than the
+    best."""
+    inputs = record(model, tokens).inputs
+    for layer in range(model.config.num_layers):
+        for norm in ("attention_norm", "mlp_norm"):
+            name = f"layers.{layer}.{norm}.weight"
+            scale = model.state_dict()[name].double() / state[name]
+            choice = oracles.choice(model, layer, norm, inputs, bits, group)
+            offs = [
+                (scale / oracles.scale_of(choice.magnitudes, alpha) - 1).abs().max().item()
+                for alpha in oracles.ALPHAS
+            ]
+            found, what = offs.index(min(offs)), f"what {name} was divided by"
+            assert_at_most(min(offs), 1e-3, f"{what}: distance to the nearest scale of the list")
+            assert_at_most(choice.errors[found], ROOM * min(choice.errors), f"{what}: error")
+
+
+def assert_not_clipped(model, state, bits, group):
+    """Each weight of q_proj and k_proj, times the scale that the norm was divided by, is within
+    half a step of what it became."""
+    for layer in range(model.config.num_layers):
+        norm = f"layers.{layer}.attention_norm.weight"
+        scale = model.state_dict()[norm].double() / state[norm]
+        for name in oracles.NOT_CLIPPED:
+            name = f"layers.{layer}.{name}.weight"
+            weight = model.state_dict()[name].double() * scale
+            off = (state[name] - weight).abs() / oracles.step_of(weight, bits, group)
+            assert_at_most(off.max().item(), 0.501, f"{name}: steps from the scaled weight")
+
+
+def assert_computes_with_its_codes(result, tokens):
+    expected = plain(result.config, dequantized(result))(tokens)
+    got = result(tokens).detach()
+    assert_near(got, expected, axes="row place token", what="logits", rounding=1e-4)
+
+
+def assert_codes_alone(model, state, group):
+    """Each linear layer takes what packed codes, zero points and scales take."""
+    for name, layer in linears(model).items():
+        rows, columns = layer.weight.shape
+        groups = number_of_groups(columns, group)
+        words = -(-columns // 8) + -(-groups // 8) + groups
+        held = [value for key, value in state.items() if key.startswith(f"{name}.")]
+        size = sum(value.numel() * value.element_size() for value in held)
+        assert_equal(size, 4 * rows * words, what=f"bytes of {name}")

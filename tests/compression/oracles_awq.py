@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from assignment.provided.compression import record
+
 ALPHAS = [step / 20 for step in range(20)]
 RATIOS = [1 - step / 20 for step in range(10)]
 READERS = {
@@ -117,17 +119,18 @@ def choice(model, layer: int, before: str, inputs, bits: int, group: int) -> Cho
     names = [f"layers.{layer}.{name}" for name in READERS[before]]
     weights = [model.get_submodule(name).weight.double() for name in names]
     x = inputs[names[0]].flatten(0, 1).double()
-    magnitudes = magnitude(x)
+    magnitudes, config = magnitude(x), model.config
     if before == "attention.v_proj":
-        magnitudes = for_queries(over_group(magnitudes, model.config), model.config)
+        magnitudes = for_queries(
+            over_group(magnitudes, config.num_heads, config.num_kv_heads), config
+        )
     return Choice(weights, x, magnitudes, errors(weights, x, magnitudes, bits, group))
 
 
-def over_group(magnitudes: Tensor, config) -> Tensor:
+def over_group(magnitudes: Tensor, num_heads: int, num_kv_heads: int) -> Tensor:
     """Query head n reads KV head n // (N / K)."""
-    heads, readers = magnitudes.split(config.head_dim), config.num_heads // config.num_kv_heads
-    means = [sum(heads[i : i + readers]) / readers for i in range(0, len(heads), readers)]
-    return torch.cat(means)
+    heads, readers = magnitudes.chunk(num_heads), num_heads // num_kv_heads
+    return torch.cat([sum(heads[i : i + readers]) / readers for i in range(0, num_heads, readers)])
 
 
 def for_queries(of_kv_heads: Tensor, config) -> Tensor:
@@ -136,8 +139,9 @@ def for_queries(of_kv_heads: Tensor, config) -> Tensor:
     return torch.cat([head for head in heads for _ in range(readers)])
 
 
-def awq(model, inputs, bits: int, group: int) -> dict[str, Tensor]:
+def awq(model, tokens: Tensor, bits: int, group: int) -> dict[str, Tensor]:
     """The state dict of a model with plain weights that computes what AWQ's result does."""
+    inputs = record(model, tokens).inputs
     state = {name: weight.double().clone() for name, weight in model.state_dict().items()}
     for layer in range(model.config.num_layers):
         given = _fold(state, model, layer, inputs, bits, group)
@@ -156,7 +160,8 @@ def _fold(state, model, layer: int, inputs, bits: int, group: int) -> dict[str, 
         found = choice(model, layer, before, inputs, bits, group)
         scale = divisor = found.best
         if before == "attention.v_proj":
-            divisor = over_group(scale, model.config)  # of equal ones
+            heads = model.config.num_heads, model.config.num_kv_heads
+            divisor = over_group(scale, *heads)  # of equal ones
         previous = f"layers.{layer}.{before}.weight"
         rows = divisor if state[previous].dim() == 1 else divisor[:, None]
         state[previous] = state[previous] / rows

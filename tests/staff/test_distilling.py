@@ -41,7 +41,7 @@ SEARCH = Search(
 def small(monkeypatch, tmp_path):
     """A recipe of seconds, for an untrained target."""
     target = Llama(TARGET, seed=3).requires_grad_(False)
-    schedule = Schedule(steps=4, learning_rate=1e-3, stories_per_step=2)
+    schedule = Schedule(4, 2, learning_rate=1e-3, learning_rate_from_scratch=2e-3)
     monkeypatch.setattr(recipe, "target", lambda: target)
     monkeypatch.setattr(recipe, "SCHEDULE", schedule)
     monkeypatch.setattr(make_distil, "SCHEDULE", schedule)
@@ -51,11 +51,14 @@ def small(monkeypatch, tmp_path):
     monkeypatch.setattr(measure, "CURVE_EVERY", 2)
     monkeypatch.setattr(make_distil, "UNFINISHED", tmp_path)
     caches = measure.stories, make_distil.pruned_student
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as the command does: more are many times slower where CPUs are busy
     for cached in caches:
         cached.cache_clear()
     yield tmp_path
     for cached in caches:
         cached.cache_clear()
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -149,6 +152,18 @@ def test_what_a_way_learns_from(student, name):
     assert losses[0] == pytest.approx(float(expected), rel=1e-5)
     assert told == losses and len(losses) == recipe.SCHEDULE.steps
     assert all(not torch.equal(before[key], value) for key, value in model.state_dict().items())
+
+
+def test_the_learning_rate_goes_by_how_one_begins(student, monkeypatch):
+    rates = []
+    monkeypatch.setattr(
+        recipe, "distil", lambda *_, learning_rate, **__: rates.append(learning_rate)
+    )
+    monkeypatch.setattr(recipe, "optimizers", lambda model, rate: rates.append(rate))
+    monkeypatch.setattr(recipe, "train", lambda *_, **__: [])
+    for way in WAYS.values():
+        recipe.learn(way, recipe.begun(way, student, 1), 1, lambda step, loss: None)
+    assert rates == [1e-3 if way.pruned else 2e-3 for way in WAYS.values()]
 
 
 # ---- the figures -------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from dataclasses import asdict
 from fractions import Fraction
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 
 from assignment.provided.models.toy import load_toy
 from solutions.compression import awq, distillation, pruning, quantization
+from tests.staff.authoring.source import ROOT
 from tests.staff.test_handout import query
 from tests.staff.test_handout_numbers import F_, D, H, L, N, S, V
 
@@ -229,3 +231,14 @@ def test_torch_says_that_its_mean_is_no_mean_over_tokens():
     logits, law = torch.zeros(2, 5), torch.full((2, 5), 0.2)
     with pytest.warns(UserWarning, match="batchmean"):
         F.kl_div(logits.log_softmax(-1), law, reduction="mean")
+
+
+def test_what_is_said_of_the_toy_students():
+    """Pruned is far ahead, and the teacher helps either way: no two intervals touch, or the
+    difference of pairs excludes zero."""
+    ways = json.loads((ROOT / "notebooks/distilling.json").read_text(encoding="utf-8"))["ways"]
+    pruned, on_text = ways["pruned, distilled"], ways["pruned, on tokens"]
+    scratch = ways["from scratch, distilled"]
+    assert pruned["over_grammar"]["high"] < on_text["over_grammar"]["low"]
+    assert on_text["over_grammar"]["high"] < scratch["over_grammar"]["low"] / 3
+    assert scratch["minus_baseline"]["high"] < 0

@@ -59,7 +59,6 @@ def results(seeds: Sequence[int]) -> dict:
     for seed in seeds:  # seed by seed: what is stopped has whole comparisons
         for name in WAYS:
             runs[name].append(trained(name, seed))
-    baseline = _means(runs[BASELINE])
     return {
         "schedule": asdict(SCHEDULE),
         "seeds": list(seeds),
@@ -71,18 +70,26 @@ def results(seeds: Sequence[int]) -> dict:
         "target": untrained("target", recipe.target()),
         "sizes": tried,
         "student": untrained("pruned", student) | {"layers_removed": tried[0]["layers_removed"]},
-        "ways": {name: _about(of_one, baseline) for name, of_one in runs.items()},
+        "ways": {name: _about(runs, name) for name in WAYS},
+        "by_distilling": {
+            "pruned": _difference(runs, "pruned, distilled", "pruned, on tokens"),
+            "from scratch": _difference(runs, "from scratch, distilled", BASELINE),
+        },
     }
 
 
-def _about(runs: list[dict], baseline: list[float]) -> dict:
-    points = zip(*(run["curve"] for run in runs), strict=True)
+def _about(runs: dict[str, list[dict]], name: str) -> dict:
+    points = zip(*(run["curve"] for run in runs[name]), strict=True)
     return {
-        "over_grammar": asdict(over_seeds(_means(runs))),
-        "minus_baseline": asdict(measure.gain(_means(runs), baseline)),
-        "curve": [[of_all[0][0], sum(p[1] for p in of_all) / len(runs)] for of_all in points],
-        "runs": runs,
+        "over_grammar": asdict(over_seeds(_means(runs[name]))),
+        "minus_baseline": _difference(runs, name, BASELINE),
+        "curve": [[at[0][0], sum(nats for _, nats in at) / len(at)] for at in points],
+        "runs": runs[name],
     }
+
+
+def _difference(runs: dict[str, list[dict]], ours: str, theirs: str) -> dict:
+    return asdict(measure.gain(_means(runs[ours]), _means(runs[theirs])))
 
 
 def _means(runs: list[dict]) -> list[float]:

@@ -79,7 +79,7 @@ def distil(
         torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
         for optimizer in both:
             optimizer.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
         if on_step:
             on_step(step, losses[-1])
     return losses
