@@ -6,7 +6,7 @@ They stand in the same few columns in all rows, so those columns are multiplied 
 rest, more than 99%, in 8.
 
 Dettmers, Lewis, Belkada, Zettlemoyer, 2022, arXiv:2208.07339.
-Axes: T tokens, I inputs, O outputs, E outlier columns.
+Axes: T tokens, I inputs, O outputs, E outlier columns. No argument is changed.
 """
 
 import torch
@@ -43,13 +43,14 @@ def llm_int8_matmul(
     3. Their product is exact in int32, and goes back by the outer product of the scales.
     4. The two parts are added, in the dtype of x.
 
-    A row of zeros stays zeros. x and weight are not changed.
+    A row of zeros stays zeros; one whose values are all near 1e-6 is scaled like any other. The
+    weight may have another dtype than x.
     """
     raise NotImplementedError
 
 
 class Int8Linear(nn.Module):
-    """The layer: it keeps int8 codes and a scale for each output, and nothing else of its weight.
+    """The layer: it keeps int8 codes and a float32 scale for each output, no more of its weight.
 
     As `llm_int8_matmul`, except that the weight was quantised once, whole, before any x was seen:
     its scales are of whole rows, and the outlier columns meet dequantised weights. What is kept are

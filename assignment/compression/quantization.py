@@ -44,7 +44,7 @@ def quantize(
 
 
 def dequantize(quantized: Quantized) -> Float[Tensor, "... C"]:
-    """scale · (code − zero_point), in float32. Mind that 3 − 5 in uint8 is 254."""
+    """scale · (code − zero_point), in float32; nothing is changed. 3 − 5 in uint8 is 254."""
     raise NotImplementedError
 
 
@@ -177,7 +177,7 @@ class QuantizedCache:
     ) -> None:
         """Quantise to 8 bits, symmetric, and keep codes and scales.
 
-        Columns that num_tokens calls padding may hold anything, even NaN.
+        Columns that num_tokens calls padding may hold anything, even NaN. k and v are not changed.
         """
         raise NotImplementedError
 

@@ -6,7 +6,7 @@ They stand in the same few columns in all rows, so those columns are multiplied 
 rest, more than 99%, in 8.
 
 Dettmers, Lewis, Belkada, Zettlemoyer, 2022, arXiv:2208.07339.
-Axes: T tokens, I inputs, O outputs, E outlier columns.
+Axes: T tokens, I inputs, O outputs, E outlier columns. No argument is changed.
 """
 
 import torch
@@ -22,7 +22,7 @@ def outlier_columns(x: Float[Tensor, "... I"], threshold: float = THRESHOLD) -> 
     The threshold is for the activation, and looks at this batch alone.
     """
     # BEGIN SOLUTION
-    return (x.detach().abs() >= threshold).flatten(0, -2).any(dim=0).nonzero().flatten()
+    return (x.detach().abs() >= threshold).reshape(-1, x.shape[-1]).any(dim=0).nonzero().flatten()
     # END SOLUTION
 
 
@@ -47,7 +47,8 @@ def llm_int8_matmul(
     3. Their product is exact in int32, and goes back by the outer product of the scales.
     4. The two parts are added, in the dtype of x.
 
-    A row of zeros stays zeros. x and weight are not changed.
+    A row of zeros stays zeros; one whose values are all near 1e-6 is scaled like any other. The
+    weight may have another dtype than x.
     """
     # BEGIN SOLUTION
     outliers = outlier_columns(x, threshold)
@@ -74,7 +75,7 @@ def _rows_to_int8(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Int8Linear(nn.Module):
-    """The layer: it keeps int8 codes and a scale for each output, and nothing else of its weight.
+    """The layer: it keeps int8 codes and a float32 scale for each output, no more of its weight.
 
     As `llm_int8_matmul`, except that the weight was quantised once, whole, before any x was seen:
     its scales are of whole rows, and the outlier columns meet dequantised weights. What is kept are
@@ -97,13 +98,13 @@ class Int8Linear(nn.Module):
     def forward(self, x: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:
         """In the dtype of x. Nothing of one call is kept for the next."""
         # BEGIN SOLUTION
-        rows = x.flatten(0, -2)
+        rows = x.reshape(-1, x.shape[-1])
         outliers = outlier_columns(rows, self.threshold)
         columns = self.codes[:, outliers].float() * self.scale
         large = rows[:, outliers] @ columns.to(x.dtype).T
         x_codes, x_scale = _rows_to_int8(rows.index_fill(1, outliers, 0))
         small = int8_matmul(x_codes, self.codes) * x_scale * self.scale.T
-        return (large + small.to(x.dtype)).unflatten(0, x.shape[:-1])
+        return (large + small.to(x.dtype)).view(*x.shape[:-1], len(self.codes))
         # END SOLUTION
 
 

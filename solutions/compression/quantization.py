@@ -89,7 +89,7 @@ def _spread(of_groups: Tensor, per: str | int, columns: int) -> Tensor:
 
 
 def dequantize(quantized: Quantized) -> Float[Tensor, "... C"]:
-    """scale · (code − zero_point), in float32. Mind that 3 − 5 in uint8 is 254."""
+    """scale · (code − zero_point), in float32; nothing is changed. 3 − 5 in uint8 is 254."""
     # BEGIN SOLUTION
     codes, per = quantized.codes.float(), quantized.per
     if quantized.zero_point is not None:
@@ -276,7 +276,7 @@ class QuantizedCache:
     ) -> None:
         """Quantise to 8 bits, symmetric, and keep codes and scales.
 
-        Columns that num_tokens calls padding may hold anything, even NaN.
+        Columns that num_tokens calls padding may hold anything, even NaN. k and v are not changed.
         """
         # BEGIN SOLUTION
         k_quantized, v_quantized = quantize(k, 8, "row"), quantize(v, 8, "row")

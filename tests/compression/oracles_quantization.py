@@ -136,12 +136,12 @@ def packed(codes: Tensor) -> Tensor:
 
 
 def layer_bytes(outputs: int, inputs: int, bits: int, per: str | int) -> tuple[int, int]:
-    """A layer's codes, zero points and float32 scales; words filled across rows, or row by row."""
+    """A layer's codes, zero points and float32 scales; packed across rows, or row by row."""
     groups = 1 if per == "row" else len(range(0, inputs, per))
     scales = 4 * outputs * groups
     if bits == 8:
         return outputs * inputs + scales, outputs * inputs + scales
-    across = sum(4 * math.ceil(outputs * codes / 8) for codes in (inputs, groups))
+    across = sum(math.ceil(outputs * codes / 2) for codes in (inputs, groups))
     by_row = sum(4 * outputs * math.ceil(codes / 8) for codes in (inputs, groups))
     return across + scales, by_row + scales
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from assignment.provided.compression import Quantized
 from tests.attention.oracles import CacheOracle
 from tests.compression import oracles_quantization as oracles
+from tests.grading.boundary import watch
 from tests.grading.closeness import assert_equal
 
 ROWS, HEADS, HEAD_DIM = 3, 2, 5
@@ -35,7 +36,8 @@ class Watched:
         counts = None if num_tokens is None else torch.tensor(num_tokens)
         for row, count in enumerate(num_tokens or []):
             k[row, :, count:], v[row, :, count:] = torch.nan, torch.inf  # padding is anything
-        self.cache.append(k, v, counts)
+        _, changed = watch(self.cache.append, k, v, counts)
+        assert changed == [], "append changed k or v, which are the caller's"
         self.exact.append(k, v, counts)
 
     def truncate(self, lengths: list[int]) -> None:

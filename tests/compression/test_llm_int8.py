@@ -30,6 +30,13 @@ def activation(draw, columns=(), *, tokens=TOKENS, inputs=INPUTS, size=0.7):
     return x
 
 
+def of_all_dtypes(draw):
+    """Weights, small and of usual size, whatever the dtype of x is."""
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        for size in (0.01, 1):
+            yield (draw.normal(OUTPUTS, INPUTS) * size).to(dtype)
+
+
 def check(x, weight, threshold=6.0):
     """The naive form, and the layer."""
     for whole_rows, got, what in (
@@ -43,7 +50,7 @@ def check(x, weight, threshold=6.0):
 
 @pytest.mark.group("products")
 class TestProducts:
-    @pytest.mark.parametrize("inputs", [1, 5, 1041, 4096])
+    @pytest.mark.parametrize("inputs", [2, 5, 1041, 4096])
     def test_sums_are_exact(self, draw, inputs):
         """Of the largest codes there are, where float16 overflows and float32 rounds."""
         x = draw.integers(125, 128, 3, inputs) * (2 * draw.integers(0, 2, 3, 1) - 1)
@@ -66,17 +73,20 @@ class TestProducts:
 @pytest.mark.group("decomposition")
 class TestDecomposition:
     def test_outliers_by_hand(self):
-        x = torch.tensor([[1.0, -6.0, 5.99, 0.0], [7.0, 0.5, -5.99, 0.0]])
-        assert_equal(outlier_columns(x).tolist(), [0, 1])
-        assert_equal(outlier_columns(x, 5.99).tolist(), [0, 1, 2])
-        assert_equal(outlier_columns(x, 8.0).tolist(), [])
+        # 5.75 is the same number in all dtypes, so that it does not matter in which one compares.
+        x = torch.tensor([[1.0, -6.0, 5.75, 0.0], [7.0, 0.5, -5.75, 0.0]])
+        assert_equal(outlier_columns(x).tolist(), [0, 1], what="outlier columns")
+        for threshold, columns in [(5.75, [0, 1, 2]), (8.0, [])]:
+            got = outlier_columns(x, threshold).tolist()
+            assert_equal(got, columns, what=f"outlier columns, threshold {threshold}")
         assert_equal(outlier_columns(x[:1]).tolist(), [1], what="outliers of the first row alone")
 
     @DTYPES
     def test_outliers_of_any_row(self, draw, dtype):
         x = activation(draw, [3, 39, 0, 17]).to(dtype)
         for shape in [(TOKENS, INPUTS), (2, 3, INPUTS), (3, 1, 2, INPUTS)]:
-            assert_equal(outlier_columns(x.view(shape)).tolist(), [0, 3, 17, 39])
+            got = outlier_columns(x.view(shape)).tolist()
+            assert_equal(got, [0, 3, 17, 39], what=f"outlier columns of {dtype} {list(shape)}")
 
     @pytest.mark.parametrize("columns", [[], [5], [0, 39, 11, 12], list(range(INPUTS))])
     def test_the_product(self, draw, columns):
@@ -89,12 +99,12 @@ class TestDecomposition:
     @DTYPES
     def test_dtypes(self, draw, dtype):
         x = activation(draw, [8, 30]).to(dtype)
-        for weight in (draw.normal(OUTPUTS, INPUTS) * 0.01, draw.normal(OUTPUTS, INPUTS)):
-            weight = weight.to(dtype)
+        for weight in of_all_dtypes(draw):
             right = oracles.expected(x, weight, 6.0, whole_rows=False)
             got = llm_int8_matmul(x, weight)
-            oracles.assert_product(got, right, f"x {dtype}")
-            assert_equal(got.dtype, dtype, what="dtype")
+            what = f"x {dtype}, weight {weight.dtype}"
+            oracles.assert_product(got, right, what)
+            assert_equal(got.dtype, dtype, what=f"dtype, {what}")
 
     def test_other_thresholds(self, draw):
         x, weight = activation(draw, [8, 30], size=1.5), draw.normal(OUTPUTS, INPUTS)
@@ -108,11 +118,14 @@ class TestDecomposition:
         x = activation(draw, [77], inputs=4096, tokens=3)
         x[:, 1000:] = 5.9 - 0.3 * draw.uniform(3, 3096)
         weight = 1 + 0.01 * draw.uniform(4, 4096)
-        check(x, weight)
+        for dtype in (torch.float32, torch.float16):
+            check(x.to(dtype), weight.to(dtype))
 
     def test_rows_and_weights_of_zeros(self, draw):
         x, weight = activation(draw, [4]), draw.normal(OUTPUTS, INPUTS)
         x[2], weight[3] = 0, 0
+        check(x, weight)
+        x[1], weight[2] = x[1] * 3e-6, weight[2] * 3e-6  # far above zero, for a float
         check(x, weight)
         check(torch.zeros(2, INPUTS), weight)
         check(torch.full((2, INPUTS), 9.0), weight)  # nothing is left for 8 bits
@@ -141,12 +154,13 @@ class TestLayer:
 
     @DTYPES
     def test_dtypes(self, draw, dtype):
-        for weight in (draw.normal(OUTPUTS, INPUTS) * 0.01, draw.normal(OUTPUTS, INPUTS)):
-            x, layer = activation(draw, [8, 30]).to(dtype), Int8Linear(weight.to(dtype))
-            got = layer(x)
-            right = oracles.expected(x, weight.to(dtype), 6.0, whole_rows=True)
-            oracles.assert_product(got, right, f"x {dtype}")
-            assert_equal(got.dtype, dtype, what="dtype")
+        x = activation(draw, [8, 30]).to(dtype)
+        for weight in of_all_dtypes(draw):
+            right = oracles.expected(x, weight, 6.0, whole_rows=True)
+            got = Int8Linear(weight)(x)
+            what = f"x {dtype}, weight {weight.dtype}"
+            oracles.assert_product(got, right, what)
+            assert_equal(got.dtype, dtype, what=f"dtype, {what}")
 
     def test_other_thresholds(self, draw):
         x, weight = activation(draw, [8, 30], size=1.5), draw.normal(OUTPUTS, INPUTS)
@@ -188,7 +202,7 @@ class TestLayer:
         got = sum(state[name].numel() * state[name].element_size() for name in state)
         least, most = OUTPUTS * INPUTS, OUTPUTS * (INPUTS + 4) + 16
         assert_equal(got, min(max(got, least), most), what="bytes of the state dict")
-        assert_equal(len(list(layer.parameters())), 0, what="parameters")
+        assert_equal(len(list(layer.parameters())), 0, what="parameters (all is to be buffers)")
 
     def test_the_weight_stays_the_callers(self, draw):
         x, weight = activation(draw, [8]), draw.normal(OUTPUTS, INPUTS)
@@ -197,9 +211,9 @@ class TestLayer:
         oracles.assert_product(layer(x), right, "after the caller's weight has changed")
 
 
-def assert_number(got, right):
+def assert_number(got, right, what=""):
     right = torch.tensor(right, dtype=torch.float64)
-    assert_close(torch.tensor(got, dtype=torch.float64), right, naive=right.float())
+    assert_close(torch.tensor(got, dtype=torch.float64), right, naive=right.float(), what=what)
 
 
 @pytest.mark.group("measures")
@@ -208,7 +222,8 @@ class TestMeasures:
         for columns in ([], [5], [0, 39, 11, 12], list(range(INPUTS))):
             x = activation(draw, columns)
             for shape in [(TOKENS, INPUTS), (2, 3, INPUTS)]:
-                assert_number(int8_share(x.view(shape)), 1 - len(columns) / INPUTS)
+                got = int8_share(x.view(shape))
+                assert_number(got, 1 - len(columns) / INPUTS, f"outliers {columns}")
         assert_number(int8_share(activation(draw, [5]), 1e9), 1)
 
     def test_error(self, draw):
@@ -217,6 +232,13 @@ class TestMeasures:
         right = (got.double() - exact.double()).norm() / exact.double().norm()
         assert_number(relative_error(got, exact), right.item())
         assert_number(relative_error(exact, exact), 0)
+
+    def test_error_between_dtypes(self, draw):
+        """Differences that float16 rounds; an exact result in more bits than what came."""
+        got = (30 * draw.normal(40, 5)).half()
+        for exact in (draw.normal(40, 5).half(), draw.normal(40, 5), draw.normal(40, 5).double()):
+            right = (got.double() - exact.double()).norm() / exact.double().norm()
+            assert_number(relative_error(got, exact), right.item(), f"float16, {exact.dtype}")
 
     def test_error_of_half_precision_is_summed_in_more(self):
         exact = torch.full((300, 300), 300.0, dtype=torch.float16)

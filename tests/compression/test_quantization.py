@@ -248,7 +248,7 @@ class TestFp8:
 
 
 LAYERS = pytest.mark.parametrize(
-    "bits, per", [(8, "row"), (8, 32), (4, "row"), (4, 32), (4, 8), (3, 16), (2, 5)]
+    "bits, per", [(8, "row"), (8, 32), (4, "row"), (4, 32), (4, 100), (3, 16), (2, 5)]
 )
 
 OUTPUTS, INPUTS = 11, 75  # 75 is no multiple of a group or of eight
@@ -297,7 +297,7 @@ class TestLayer:
         got = sum(part.numel() * part.element_size() for part in kept)
         least, most = oracles.layer_bytes(OUTPUTS, INPUTS, bits, per)
         assert_equal(got, min(max(got, least), most + 16), what="bytes of the state dict")
-        assert_equal(len(list(layer.parameters())), 0, what="parameters")
+        assert_equal(len(list(layer.parameters())), 0, what="parameters (all is to be buffers)")
 
     def test_the_weight_stays_the_callers(self, draw):
         weight = draw.normal(OUTPUTS, INPUTS)
@@ -345,6 +345,18 @@ class TestCache:
             watched.check()
             watched.append(2, [2, 0, 1])
             watched.check()
+
+    def test_it_keeps_nothing_itself(self, draw):
+        """The scales are doubled behind its back, and so is what it gives."""
+        watched = Watched(draw, over)
+        watched.append(4)
+        before = watched.cache.keys_values()
+        for name in ("keys", "values"):
+            setattr(watched.scales, name, [2 * scale for scale in getattr(watched.scales, name)])
+        for name, was, got in zip(
+            ("keys", "values"), before, watched.cache.keys_values(), strict=True
+        ):
+            assert_equal(got, 2 * was, what=f"{name} whose scales in the given cache are doubled")
 
     def test_over_growing_caches(self, draw):
         """Caches that live beside it; a token that is all zeros, and one that is subnormal."""

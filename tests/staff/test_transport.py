@@ -169,6 +169,15 @@ def test_tensors_cross_to_the_bit(dtype, shape):
     )
 
 
+@pytest.mark.parametrize("shape", [(1,), (1, 1)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bool], ids=str)
+def test_one_element_crosses_whatever_its_stride(dtype, shape):
+    """torch calls it contiguous, and still refuses to view it as bytes."""
+    sent = torch.as_strided(torch.arange(3, 11).to(dtype), shape, (8,) * len(shape), 1)
+    got, changed = watch(thing("echo"), sent)
+    assert torch.equal(got[0], sent) and changed == []
+
+
 def test_a_view_crosses_as_what_it_shows_and_each_tensor_has_its_own_memory():
     base = torch.arange(12).reshape(3, 4)
     first, second = thing("echo")(base.T[1:3], base[:, 1])

@@ -178,11 +178,16 @@ class Codec:
         return self.decode_other(kind, message)
 
 
+def bytes_of(tensor: Tensor) -> Tensor:
+    """A tensor's elements as uint8 [n]. One element is contiguous whatever its stride is."""
+    return tensor.contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+
+
 def _encode_tensor(tensor: Tensor, blobs: list[bytes]) -> dict:
     if tensor.layout is not torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
         raise WireError(f"only dense CPU tensors cross, not {tensor.layout} on {tensor.device}")
-    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    raw = plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    raw = bytes_of(plain).numpy().tobytes() if plain.numel() else b""
     dtype = str(tensor.dtype).removeprefix("torch.")
     start = sum(map(len, blobs))
     blobs.append(raw)
