@@ -7,7 +7,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Quantized:
-    """x [..., C] ≈ scale · (code − zero_point), with scales and zero points shared by many elements.
+    """x [..., C] ≈ scale · (code − zero_point), where many elements share scale and zero point.
 
     codes: integers, of x's shape: int8 if symmetric, else uint8, also where fewer bits are used.
     scale: float32. Its shape says who shares one:
