@@ -113,5 +113,5 @@ def test_bench_times_what_is_named():
     for named, benches in [((), "speed serving"), (("BENCH=speculative",), "speculative")]:
         text = make(ROOT, "--dry-run", "bench", *named).stdout
         assert f"for bench in {benches}; do" in text
-    for bench in ("speed", "serving", "speculative"):
+    for bench in ("speed", "serving", "speculative", "compression"):
         assert (ROOT / f"notebooks/smollm2_{bench}.py").is_file()
