@@ -362,7 +362,7 @@ def repository(tmp_path_factory):
     """A copy of the repository with a new problem in a new unit."""
     copy = tmp_path_factory.mktemp("repository")
     ignore = shutil.ignore_patterns("__pycache__", "mutants", "variants", "exploits")
-    for folder in ("assignment", "handout", "tests", "solutions"):
+    for folder in ("assignment", "handout", "tests", "solutions", "notebooks"):
         shutil.copytree(ROOT / folder, copy / folder, ignore=ignore)
     shutil.copyfile(ROOT / "pyproject.toml", copy / "pyproject.toml")
     new_problem("demo.thing", root=copy)
