@@ -39,7 +39,7 @@ class ModelDraft:
     reads `sequences` anew. What the cache holds only saves work: the model goes back to the longest
     beginning that it has been fed, and is fed the rest.
 
-    Hint: the target has to be fed and taken back in the same way; write that once. About 40 lines
+    Hint: the target has to be fed and taken back in the same way; write that once. About 50 lines
     with it.
     """
 
@@ -114,7 +114,8 @@ def speculative_generate(
         target: with a row for each prompt, nothing fed yet. Call it as target(tokens [B, T],
             num_tokens [B]); target.truncate(lengths [B]) goes back. The logits of padding mean
             nothing.
-        propose: see `Propose`. It may draft fewer tokens than it was asked for.
+        propose: see `Propose`. It may draft fewer tokens than it was asked for. What it drafts are
+            ids that the target has: they are fed to it before `verify` looks at them.
         num_draft: γ ≥ 0.
         temperature, top_k, top_p: of the target; see `next_token_probs`. A draft has its own.
         uniforms: [B, max_new_tokens, 2·num_draft + 1]. Round r of row b has uniforms[b, r]: the

@@ -121,7 +121,7 @@ def eagle_loss(
         smooth L1: d² / 2 where |d| < 1, else |d| − 1/2      cross-entropy: −Σ_v q(v) log p(v)
 
     The first is a mean over entries, too; both are means over the batch's pairs whose token i + 1
-    is real. (The paper's weights, section 3.2.)
+    is real; there is one at least. (The paper's weights, section 3.2.)
 
     Args:
         predicted_logits, logits: the target's head on `predicted` and on `features`.
@@ -182,10 +182,11 @@ def draft_tree(
     """The tokens of the tree `tree_parents(choices)`: the root's, then that of each choice.
 
     Choice (r₀, …, r_d) holds the token of rank r_d after its parent: rank 0 has the largest logit
-    in the head on the parent's predicted feature. The root's is given. Another node's is what the
-    drafter makes of the pair (predicted feature of its parent, its token), which sees all that is
-    held, the drafted pairs of the node's ancestors, and itself; its position is one behind its
-    parent's. The pair of the root is the last one held. Nodes of one depth are fed together.
+    in the head on the parent's predicted feature; equal ones may stand in any order. The root's is
+    given. Another node's is what the drafter makes of the pair (predicted feature of its parent,
+    its token), which sees all that is held, the drafted pairs of the node's ancestors, and itself;
+    its position is one behind its parent's. The pair of the root is the last one held. Nodes of
+    one depth are fed together.
 
     Args:
         pairs, head, predicted: as in `draft_chain`; `pairs` holds the same afterwards, too.
@@ -243,9 +244,10 @@ def eagle_generate(
         uniforms: of a tree [max_new_tokens]; new token i uses uniforms[i]. Of a chain
             [max_new_tokens, 2·num_draft + 1]: the first token is `sample`'s with uniforms[0, −1].
             Then comes round 1. Round r draws its G ≤ num_draft tokens with the first G of
-            uniforms[r], accepts them with G from number num_draft on, and ends with the last.
+            uniforms[r], accepts them with the G from index num_draft on, also where G is smaller,
+            and ends with the last.
 
-    About 35 lines.
+    About 40 lines.
     """
     is_chain = isinstance(draft, int)
     shape = (max_new_tokens, 2 * draft + 1) if is_chain else (max_new_tokens,)

@@ -200,8 +200,8 @@ def accept_typical(
 
     (section 2.3.1 of the paper): where the target is unsure, less probable tokens pass. A node is
     accepted if it is good enough and its parent is accepted; the root is. Of the accepted paths the
-    longest wins; of equally long ones that with the largest product of q(token) over its nodes. The
-    token after it is sample(probs[its last node], uniform).
+    longest wins; of equally long ones that with the largest product of q(token) over its nodes (of
+    equal products, any). The token after it is sample(probs[its last node], uniform).
 
     Args and returns as `accept_path`, but for the one uniform. About 15 lines.
     """
@@ -255,7 +255,8 @@ def medusa_generate(
 
     Raises:
         ValueError: an empty prompt, a negative max_new_tokens, uniforms missing or of another
-            shape, or what `next_token_probs`, `tree_parents` and `tree_tokens` refuse.
+            shape, what `next_token_probs` refuses, or what `tree_parents` and `tree_tokens` refuse
+            of the choices that are used.
 
     About 22 lines.
     """

@@ -102,10 +102,12 @@ def verify(
     as long as it is probable, and take the one on whose piece the number lies.
 
     Args:
-        draft: see `Draft`. Where it has no probabilities, pᵢ(xᵢ) = 1.
+        draft: see `Draft`. Where it has no probabilities, pᵢ(xᵢ) = 1. Behind a sequence's
+            num_draft[b] tokens may stand anything: NO_TOKEN, which is −1, ids that nobody has,
+            rows of NaN.
         target_probs: row i of sequence b is qᵢ, the distribution after i of its drafted tokens. The
             first num_draft[b] + 1 rows are read. The others may hold anything, infinity and NaN
-            too, and so may all that `draft` holds behind a sequence's num_draft[b] tokens.
+            too.
         uniforms: float32 in [0, 1), independent of each other and of the draft.
 
     Models are padded, and break:

@@ -264,7 +264,7 @@ def law_of(model, prefix, law):
 class TestStopping:
     def test_stop_token_ends_its_row_only(self, draw):
         model, prompts, plain = self._texts(draw, [4, 2, 6, 3], 10)
-        for stop_tokens in ([plain[0][0]], [plain[1][5]], [plain[2][3], plain[3][7]]):
+        for stop_tokens in ([plain[0][0]], (plain[1][5],), {plain[2][3], plain[3][7]}):
             expected = [until(row, stop_tokens) for row in plain]
             assert_texts(run(model, prompts, 10, stop_tokens=stop_tokens), expected)
 

@@ -101,6 +101,16 @@ def grad_of(
     return sides.grad_of(target, inputs, cotangent)
 
 
+def parameter_grads(
+    module: Callable, *inputs: object, cotangent: Tensor | None = None
+) -> dict[str, Tensor]:
+    """The gradients of Σ module(*inputs) · cotangent (default: ones) by a module's parameters."""
+    if _is_remote(module):
+        arguments = {"target": module, "inputs": list(inputs), "cotangent": cotangent}
+        return proxy.request("parameter_grads", **arguments)
+    return sides.parameter_grads(module, inputs, cotangent)
+
+
 def _is_remote(target: object) -> bool:
     return isinstance(target, proxy.Name | proxy.Handle)
 

@@ -106,10 +106,12 @@ def _first_difference(
         names = [f"axis {i}" for i in range(len(index))]
     where = ", ".join(f"{name} {i}" for name, i in zip(names, index, strict=True))
     right, came = _number(expected[index]), _number(got[index])
+    if wrong.numel() == 1:
+        note, line = far, f"expected {right}, got {came}" + (f"; {far}" if far else "")
+        return Mismatch(line, expected=right, got=came, what=what, where=where, note=note)
     note = f"{int(wrong.sum())} of {wrong.numel()} elements are off" + (f"; {far}" if far else "")
-    place = where or "the only element"
-    line = f"first differs at {place}: expected {right}, got {came}; {note}"
-    return Mismatch(line, expected=right, got=came, what=what, where=place, note=note)
+    line = f"first differs at {where}: expected {right}, got {came}; {note}"
+    return Mismatch(line, expected=right, got=came, what=what, where=where, note=note)
 
 
 def _exact(tensor: Tensor) -> Tensor:

@@ -38,15 +38,14 @@ def render(report: Report, handout: str = "") -> str:
         handout: address of the handout's PDF, as seen from the page; no links to it if empty.
     """
     step = report.next_step
-    core = [score for score in report.problems if score.problem.track == "core"]
     return _template().render(
         report=report,
         units=view_units(report, handout),
         step_handout=f"{handout}#nameddest={step.problem}" if handout and step else "",
         step_section=report.course.problems[step.problem].handout if step else "",
-        strip=strip(core),
+        strip=strip(report.counted),
         line=view_through_line(report),
-        at_most=sum((score.at_most for score in core), Fraction(0)),
+        at_most=sum((score.at_most for score in report.counted), Fraction(0)),
         limits=", ".join(f"{step.value} to {float(limit):g}×" for step, limit in LIMITS.items()),
         fold_above=FOLD_ABOVE,
         notes=report.run.notes[:NOTES],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -195,6 +196,20 @@ class Report:
         return _total(self._track("elective"))
 
     @property
+    def counted(self) -> tuple[ProblemScore, ...]:
+        """Of which problems the score is: the core track's; where none was graded, all."""
+        return tuple(self._track("core")) or self.problems
+
+    @property
+    def score(self) -> Total:
+        return _total(self.counted)
+
+    @property
+    def beside(self) -> Total | None:
+        """The electives, where they stand beside the score."""
+        return self.electives if self._track("core") and self._track("elective") else None
+
+    @property
     def provisional(self) -> bool:
         return bool(self.faults) or any(score.faults for score in self.problems)
 
@@ -223,6 +238,6 @@ class Report:
         return [score for score in self.problems if score.problem.track == track]
 
 
-def _total(scores: list[ProblemScore]) -> Total:
-    zero = Fraction(0)
+def _total(scores: Iterable[ProblemScore]) -> Total:
+    zero, scores = Fraction(0), list(scores)
     return Total(sum((s.points for s in scores), zero), sum((s.possible for s in scores), zero))

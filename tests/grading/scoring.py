@@ -199,7 +199,7 @@ def _fault(problem: Problem, record: TestRecord) -> str:
 
 
 def _failures(records: list[TestRecord]) -> tuple[Failure, ...]:
-    failed = [r for r in records if r.outcome == "failed"]
+    failed = _worst_first([r for r in records if r.outcome == "failed"])
     return tuple(
         Failure(
             message=message,
@@ -210,6 +210,15 @@ def _failures(records: list[TestRecord]) -> tuple[Failure, ...]:
         )
         for message, same in _by_message(failed)
     )
+
+
+def _worst_first(records: list[TestRecord]) -> list[TestRecord]:
+    """The records as they came, but those of each cost from the worst on: its figure is shown."""
+    ranked = {
+        cost: iter(sorted((r for r in records if r.cost == cost), key=_rank))
+        for cost in {r.cost for r in records if r.cost is not None}
+    }
+    return [r if r.cost is None else next(ranked[r.cost]) for r in records]
 
 
 def _faults(records: list[TestRecord], parts: list[GroupScore | CostScore]) -> tuple[str, ...]:

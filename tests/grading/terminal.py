@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tests.grading.alike import alike
 from tests.grading.questions import left_to_answer
-from tests.grading.report import CostScore, Failure, GroupScore, ProblemScore, Report
+from tests.grading.report import CostScore, Failure, GroupScore, ProblemScore, Report, Total
 from tests.grading.wording import day, multiple, one_line, plural, points
 
 WIDEST = 96  # a table wider than this is hard to read across
@@ -34,7 +34,8 @@ PLAIN_TEXT = str.maketrans({"×": "x", "·": "-", "…": "...", "—": "-", "“
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Print the report. The last line is `score: X / Y`, the core track's points."""
+    """Print the report. The last line is `score: X / Y`: the core track's points, or those of the
+    electives where these alone were graded."""
     page = _Page(console)
     page.head(report)
     for name, unit in report.course.units.items():
@@ -45,9 +46,9 @@ def print_report(report: Report, console: Console) -> None:
     page.failures(report.problems)
     page.faults(report)
     page.next_step(report)
-    if report.electives.possible:
-        page.line("electives: +" + _of(report.electives.points, report.electives.possible))
-    page.score("score: " + _of(report.core.points, report.core.possible))
+    if report.beside:
+        page.line(f"electives: +{_of(report.beside)}")
+    page.score(f"score: {_of(report.score)}")
 
 
 class _Page:
@@ -114,7 +115,7 @@ class _Page:
         for score in failing:
             groups = alike(score)
             same = next((s for s in groups if not s[0].unwritten), groups[0])
-            first, count = same[0], _count(score, same, len(groups) - 1)
+            first, count = same[0], _count(score, same)
             self._print(Text.assemble(f"  {score.problem.name}  ", (count, "dim")))
             if score.needs:
                 self._paragraph(score.needs, 4, "yellow")
@@ -209,12 +210,19 @@ class _Page:
         return text.encode(self._encoding, "replace").decode(self._encoding, "replace")
 
 
-def _count(score: ProblemScore, same: list[Failure], others: int) -> str:
-    """How much fails: the tests of the first failure, and how many other failures there are."""
+def _count(score: ProblemScore, same: list[Failure]) -> str:
+    """How many tests fail like the first one, and how many in other ways."""
     if score.problem.file:
         return left_to_answer(score)
-    count = plural(sum(len(failure.tests) for failure in same), "test")
-    return count + (f", then {plural(others, 'other failure')}" if others else "")
+    alike, every = (_tests(failures) for failures in (same, score.failures))
+    if alike == every:
+        return plural(alike, "test")
+    verb = "fails" if alike == 1 else "fail"
+    return f"{plural(alike, 'test')} {verb} like this, {every - alike} otherwise"
+
+
+def _tests(failures: Iterable[Failure]) -> int:
+    return sum(len(failure.tests) for failure in failures)
 
 
 def _can_show(encoding: str) -> bool:
@@ -225,5 +233,5 @@ def _can_show(encoding: str) -> bool:
     return True
 
 
-def _of(earned: Fraction, possible: Fraction) -> str:
-    return f"{points(earned)} / {points(possible)}"
+def _of(total: Total) -> str:
+    return f"{points(total.points)} / {points(total.possible)}"

@@ -40,14 +40,15 @@ class Drafting:
         self.session = Watched(self.model, batch_size, capacity)
         self.drafter = model_draft(self.session.parts, *filters)
         self._draw, self._sample, self._filters = draw, sample, filters
+        self._calls, self._answered = 0, []  # of each row the text asked about, and its draft
 
     def ask(
         self, sequences: list[list[int]], most: list[int], width: int | None = None
     ) -> list[list[int]]:
         """The drafted tokens, after a check of all that belongs to them."""
         uniforms = self._draw.uniform(len(most), max(most) if width is None else width)
+        asked = self._asked(sequences, most)
         draft = self.drafter(sequences, most, uniforms)
-        asked = f"asked for {most} tokens after sequences of {[len(s) for s in sequences]}"
         if not isinstance(draft, Draft):
             raise _missing("a Draft", draft, asked)
         assert_equal(draft.num_draft.tolist(), most, what=f"{asked}: num_draft")
@@ -57,7 +58,16 @@ class Drafting:
         assert_equal(strangers, [], what=f"{asked}: tokens that the model does not have")
         if any(most):
             self._assert_drawn(sequences, rows, draft, uniforms, asked)
+        self._answered = list(zip([list(s) for s in sequences], rows, strict=True))
         return rows
+
+    def _asked(self, sequences: list[list[int]], most: list[int]) -> str:
+        """Which call it is, for what, and what a loop would not ask."""
+        self._calls += 1
+        asked = f"call {self._calls}, for {most} tokens after texts of {list(map(len, sequences))}"
+        pairs = enumerate(zip(self._answered, sequences, strict=bool(self._answered)))
+        others = [row for row, (old, new) in pairs if not _goes_on(*old, new)]
+        return f"{asked} (rows {others} do not go on from the last call)" if others else asked
 
     def _assert_drawn(
         self,
@@ -78,23 +88,34 @@ class Drafting:
             ]
         )
         law = self._law(logits, torch.float64)
-        places = ", ".join(
-            f"{row} {place}" for row, place in zip(b.tolist(), i.tolist(), strict=True)
-        )
+        drafted = [
+            f"{asked}: drafted token {place} of row {row}"
+            for row, place in zip(b.tolist(), i.tolist(), strict=True)
+        ]
         if draft.probs is not None:
-            naive, what = self._law(logits, torch.float32), f"{asked}: probs of (row, i) = {places}"
-            assert_close(draft.probs[b, i], law, naive=naive, axes="place token", what=what)
+            rounding = (self._law(logits, torch.float32).double() - law).abs().max()
+            for what, got, right in zip(drafted, draft.probs[b, i], law, strict=True):
+                naive = (right + rounding).float()
+                assert_close(got, right, naive=naive, axes="token", what=f"{what}: its probs")
         elif self._filters[0] > 0:  # a greedy draft may call itself deterministic
             raise _missing("probs", draft.probs, asked)
         probs = law.float() if draft.probs is None else draft.probs[b, i]
         drawn = self._sample(probs, uniforms[b, i]).tolist()
-        what = f"{asked}: tokens in (row, i) = {places}"
-        assert_equal(list(chain(*rows)), drawn, what=what)
+        for what, got, right in zip(drafted, chain(*rows), drawn, strict=True):
+            assert_equal(got, right, what=what)
 
     def _law(self, logits: Tensor, dtype: torch.dtype) -> Tensor:
         if self._filters[0] == 0:
             return one_hot(logits.argmax(dim=-1), VOCAB).to(dtype)
         return oracles.next_token_probs(logits, *self._filters, dtype)
+
+
+def _goes_on(text: list[int], drafted: list[int], new: list[int]) -> bool:
+    """Whether `new` may be the text after a round: drafted tokens come next, then another one."""
+    more = new[len(text) :]
+    same = [a == b for a, b in zip(more, drafted, strict=False)]
+    right = [*same, False].index(False)
+    return new[: len(text)] == text and (right == len(drafted) or len(more) <= right + 1)
 
 
 def _missing(expected: str, got: object, what: str) -> Mismatch:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from assignment.provided.speculative import Draft
@@ -44,7 +45,7 @@ class Asked:
 
 class Planned:
     """Deterministic drafts, of which a plan says how often they are what the target says at
-    temperature 0.
+    temperature 0. Behind them stands a number that is no token.
 
     plan[b]: (drafted, right) of row b by the length of its sequence, modulo the plan's; fewer where
     it may not draft so many. wrong: a token for a right one, where the draft is wrong.
@@ -72,7 +73,9 @@ class Planned:
 
     def propose(self, sequences: list[list[int]], most: list[int], uniforms: Tensor) -> Draft:
         asked = enumerate(zip(sequences, most, strict=True))
-        return Draft.of([self.row(b)(*row) for b, row in asked], uniforms.shape[1])
+        draft = Draft.of([self.row(b)(*row) for b, row in asked], uniforms.shape[1])
+        behind = torch.arange(uniforms.shape[1]) >= draft.num_draft[:, None]
+        return Draft(draft.tokens.masked_fill(behind, 10**6), draft.num_draft)
 
 
 def sure_drafts(model: Callable) -> Callable:

@@ -17,6 +17,7 @@ from tests.speculative.tree_model import TreeModel
 
 __tracebackhide__ = True
 
+LONGEST = 200  # tokens and nodes: each feature is made from all before it
 NEAR = 1e-3  # of two features: rounding moves one by 1e-6 of its size, the noise by a half
 
 
@@ -32,6 +33,13 @@ class FeatureModel(TreeModel):
         self._head = draw.normal(CONFIG.vocab_size, CONFIG.d_model, scale=0.6)
         self._seed, self._noise = draw.seed(), noise
         self._features: dict[tuple[int, ...], Tensor] = {}
+
+    def feed(self, tokens: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+        if len(self.slots) + len(tokens) > LONGEST:
+            raise ValueError(
+                f"feed: {len(tokens)} tokens behind {len(self.slots)}, expected at most {LONGEST}"
+            )
+        return super().feed(tokens, positions, mask)
 
     def state(self, prefix: tuple[int, ...]) -> Tensor:
         for length in range(1, len(prefix) + 1):

@@ -10,6 +10,7 @@ from torch import Tensor
 from assignment.provided.speculative import NO_TOKEN, Draft
 from tests.grading.closeness import Mismatch, assert_equal
 from tests.speculative.eagle_model import FeatureModel
+from tests.speculative.texts import assert_text
 
 __tracebackhide__ = True
 
@@ -24,16 +25,17 @@ def assert_ranks(
     for i, (row, token, rank) in enumerate(zip(logits, tokens, ranks, strict=True)):
         order = row.argsort(descending=True).tolist()
         if not (0 <= token < len(row) and abs(row[token] - row[order[rank]]) < TIE):
-            line = f"place {i}: expected token {order[rank]}, of rank {rank}, got {token}"
-            right, got = str(order[rank]), str(token)
-            raise Mismatch(line, expected=right, got=got, what=what, where=f"place {i}")
+            where = f"place {i}" if len(ranks) > 1 else ""
+            line = f"expected token {order[rank]}, of rank {rank}, got {token}"
+            line, right, got = f"{where}: {line}" if where else line, str(order[rank]), str(token)
+            raise Mismatch(line, expected=right, got=got, what=what, where=where)
 
 
 def assert_trees(
     model: FeatureModel, prompt: list[int], new: list[int], choices: Sequence[Choice]
 ) -> None:
     """The rounds of a generation by trees: one target call each, fed the newest token and the tree
-    that a new drafter draws from the true features of all tokens before."""
+    that a new drafter draws from the true features of all tokens before, its nodes in any order."""
     text = prompt + new
     _assert_prompt_call(model, prompt)
     length = len(prompt) + 1
@@ -42,23 +44,16 @@ def assert_trees(
         usable = [choice for choice in choices if len(choice) < len(text) - length]
         sequence = text[:length]
         _assert_call(feed, call, sequence, 1 + len(usable))
-        depths = [0, *map(len, usable)]
-        positions = [length - 1 + depth for depth in depths]
-        assert_equal(list(feed.positions), positions, what=f"positions of target call {call}")
-        of = dict(zip(usable, feed.tokens[1:], strict=True))
-        inner = {choice[:-1] for choice in usable}
-        for parent in sorted(inner):
+        of: dict[Choice, int] = {}
+        for parent in sorted({choice[:-1] for choice in usable}, key=len):
             path = [of[parent[: depth + 1]] for depth in range(len(parent))]
             features = _drafting(model, sequence, path)[-1:]
             what = f"behind the drafted {path}:" if path else "of the newest token:"
             model.assert_asked(call, features, what)
-            children = [choice for choice in usable if choice[:-1] == parent]
-            assert_ranks(
-                model.head(features).expand(len(children), -1),
-                [of[choice] for choice in children],
-                [choice[-1] for choice in children],
-                what=f"target call {call}, below choice {parent}",
-            )
+            ranks = [choice[-1] for choice in usable if choice[:-1] == parent]
+            below = _children(feed, (*sequence, *path))
+            tokens = _of_ranks(model.head(features)[0], ranks, below, call, parent)
+            of |= {(*parent, rank): token for rank, token in zip(ranks, tokens, strict=True)}
         length += 1 + _accepted(of, text[length:])
     assert_equal(length, len(text), what="tokens that the target calls account for")
 
@@ -100,7 +95,7 @@ def assert_chains(
         draft = Draft(torch.tensor([drafted]).long(), torch.tensor([count]), p[None])
         got = verify(draft, q[None], checks)[0].tolist()
         text += [token for token in got if token != NO_TOKEN]
-    assert_equal(new, text[len(prompt) :], what="new tokens")
+    assert_text(new, text[len(prompt) :], hint=model.first_fault)
     assert_equal(len(model.feeds), call + 1, what="target calls")
 
 
@@ -115,6 +110,31 @@ def _assert_call(feed, call: int, sequence: list[int], count: int) -> None:
     assert_equal(held, len(sequence) - 1, what=f"tokens held before target call {call}")
     assert_equal(len(feed.tokens), count, what=f"tokens fed in target call {call}")
     assert_equal(feed.tokens[0], sequence[-1], what=f"first token of target call {call}")
+    if feed.fault:
+        line = f"target call {call}: {feed.fault}"
+        raise Mismatch(line, expected="rows that each see one branch", got=feed.fault)
+
+
+def _children(feed, path: tuple[int, ...]) -> list[int]:
+    """The tokens of the rows that saw this path and themselves."""
+    return [prefix[-1] for prefix in feed.prefixes if prefix[:-1] == path]
+
+
+def _of_ranks(
+    logits: Tensor, ranks: Sequence[int], fed: Sequence[int], call: int, parent: Choice
+) -> list[int]:
+    """The token of each rank among those that were fed below a node."""
+    order, left, found = logits.argsort(descending=True).tolist(), list(fed), []
+    for rank in ranks:
+        right = order[rank]
+        near = [token for token in left if abs(float(logits[token] - logits[right])) < TIE]
+        if not near:
+            what = f"target call {call}, below choice {parent}"
+            line = f"expected token {right}, of rank {rank}, got {list(fed)}"
+            raise Mismatch(line, expected=str(right), got=str(list(fed)), what=what)
+        found.append(right if right in near else near[0])
+        left.remove(found[-1])
+    return found
 
 
 def _drafting(model: FeatureModel, sequence: list[int], drafted: Sequence[int]) -> Tensor:

@@ -95,13 +95,23 @@ def text_law(next_law: NextLaw, length: int) -> Law:
     return completed({(): Fraction(1)}, next_law, length)
 
 
-def assert_law(got: Law, expected: Law, what: str) -> None:
-    """Assert that every sequence has the very probability it should have."""
+def assert_law(got: Law, expected: Law, what: str, **beside: NextLaw) -> None:
+    """Assert that every sequence has the very probability it should have.
+
+    beside: laws of a next token, by name, that the message tells along the first wrong sequence.
+    """
     both = sorted(got.keys() | expected.keys())
     wrong = [tokens for tokens in both if got.get(tokens, 0) != expected.get(tokens, 0)]
     if not wrong:
         return
     right, came = (str(law.get(wrong[0], 0)) for law in (expected, got))
     where, note = f"tokens {list(wrong[0])}", f"{len(wrong)} of {len(both)} sequences are off"
+    for end in range(len(wrong[0])):
+        told = (f"{name} = {_in_words(law(wrong[0][:end]))}" for name, law in beside.items())
+        note += f"; after {list(wrong[0][:end])} {', '.join(told)}" if beside else ""
     line = f"{where}: expected probability {right}, got {came}; {note}"
     raise Mismatch(line, expected=right, got=came, what=what, where=where, note=note)
+
+
+def _in_words(law: Sequence[Fraction]) -> str:
+    return f"({', '.join(map(str, law))})"

@@ -9,7 +9,9 @@ from torch import Tensor
 
 from assignment.provided.models import ReplaySession, TableLM
 from tests.attention import oracles
-from tests.grading.closeness import assert_equal
+from tests.grading.closeness import Mismatch, assert_equal
+from tests.speculative import medusa_trees as trees
+from tests.speculative.texts import assert_text
 from tests.speculative.tree_model import TreeModel
 
 VOCAB = 11
@@ -22,6 +24,9 @@ class PlannedHeads:
 
     text: prompt and right new tokens, HEADS more than are asked for. At the hidden state of another
     prefix than one of its beginnings all they say is noise.
+
+    asked: the prefixes at whose hidden states they were asked, by how many calls of the target came
+    before.
     """
 
     def __init__(self, draw, target: TreeModel, text: list[int], ranks: Sequence[int] = RANKS):
@@ -29,13 +34,17 @@ class PlannedHeads:
         chosen = draw.integers(0, len(ranks), len(text), HEADS).tolist()
         self.ranks = [[ranks[i] % target.model.vocab_size for i in row] for row in chosen]
         self._noise = draw.normal(len(text) + 1, HEADS, target.model.vocab_size)
+        self.asked: dict[int, list[list[int]]] = {}
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        rows = [self._row(state) for state in hidden.reshape(-1, hidden.shape[-1])]
+        states = hidden.reshape(-1, hidden.shape[-1])
+        prefixes = [list(self.target.prefix_of(state)) for state in states]
+        self.asked.setdefault(len(self.target.feeds), []).extend(prefixes)
+        rows = [self.logits(prefix) for prefix in prefixes]
         return torch.stack(rows).reshape(*hidden.shape[:-1], HEADS, -1)
 
-    def _row(self, state: Tensor) -> Tensor:
-        prefix = list(self.target.prefix_of(state))
+    def logits(self, prefix: list[int]) -> Tensor:
+        """What they say [HEADS, V] at the hidden state of a prefix."""
         place = len(prefix) - 1
         if prefix != self.text[: len(prefix)] or place + 1 + HEADS >= len(self.text):
             return self._noise[-1]
@@ -98,8 +107,9 @@ class Generation:
         )
         ends = [i + 1 for i, t in enumerate(right[:count]) if t in options.get("stop_tokens", ())]
         self.expected = right[: min([count, *ends])]
-        assert got == self.expected, f"expected the new tokens {self.expected}, got {got}"
+        assert_text(got, self.expected, hint=self.target.first_fault)
         self._check_past()
+        self._check_guesses(choices, count)
         return got
 
     def _right(self, count: int, generate, uniforms, options) -> list[int]:
@@ -122,3 +132,35 @@ class Generation:
             assert_equal(feed.held, expected, what=f"the past before call {number}")
             newest = text[len(feed.held)]
             assert_equal(feed.tokens[0], newest, what=f"the root of the tree of call {number}")
+
+    def _check_guesses(self, choices: Sequence[tuple[int, ...]], count: int) -> None:
+        """The guesses of each tree are those that the heads make at the token before its root."""
+        asked: list[list[int]] = []
+        for number, feed in enumerate(self.target.feeds[1:], start=2):
+            latest = self.heads.asked.get(number - 1, [])
+            asked += latest
+            missing = count - (len(feed.held) + 1 - len(self.prompt))
+            first = [choice[0] for choice in choices if len(choice) == 1 < missing]
+            if not first:  # then nobody needs the heads
+                continue
+            if feed.held not in asked:
+                raise self._wrong_state(number, feed.held, latest)
+            ranked = trees.ranked(self.heads.logits(feed.held)[0])
+            below = [
+                t for t, p in zip(feed.tokens, feed.positions, strict=True) if p > len(feed.held)
+            ]
+            guesses = [ranked[rank] for rank in first if rank < len(ranked)]
+            lost = [token for token in guesses if token not in below]
+            assert_equal(lost, [], what=f"guesses of head 0 that call {number} was not fed")
+
+    def _wrong_state(self, number: int, held: list[int], asked: list[list[int]]) -> Mismatch:
+        text = [*self.prompt, *self.expected]
+        of = [
+            f"position {len(prefix) - 1}" if prefix == text[: len(prefix)] else "another text"
+            for prefix in asked
+        ]
+        expected, got = f"that of position {len(held) - 1}", ", ".join(of) or "none"
+        where = f"before call {number}, whose root has position {len(held)}"
+        line = f"{where}: expected {expected}, got {got}"
+        what = "the hidden state that heads reads"
+        return Mismatch(line, expected=expected, got=got, what=what, where=where)

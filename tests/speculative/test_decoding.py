@@ -25,6 +25,7 @@ from tests.speculative.decoding_models import Watched
 from tests.speculative.decoding_pair import Measured, Pair
 from tests.speculative.decoding_rounds import draft_tokens, greedy_rounds, target_tokens
 from tests.speculative.law import assert_law, tally, text_law
+from tests.speculative.texts import assert_texts
 
 VOCAB = 13
 GREEDY = (0.0, None, 1.0)
@@ -46,30 +47,35 @@ def draw_uniforms(draw, batch_size, rounds, num_draft):
     return draw.uniform(batch_size, rounds, 2 * num_draft + 1)
 
 
-def assert_texts(got, expected):
-    """Row by row: the message shows one row, not all."""
-    assert_equal(len(got), len(expected), what="number of answers")
-    for row, (new, right) in enumerate(zip(got, expected, strict=True)):
-        assert_equal(new, right, what=f"answer {row}")
-
-
 def until(tokens, stop_tokens):
     """The tokens up to the first stop token, that one included."""
     ends = [i + 1 for i, token in enumerate(tokens) if token in stop_tokens]
     return tokens[: min(ends, default=len(tokens))]
 
 
+def ask_some(drafting, sequences, most):
+    """The drafted tokens. Rows that may draft none are fed none."""
+    before = drafting.session.row_totals
+    rows = drafting.ask(sequences, most)
+    for row, (now, then) in enumerate(zip(drafting.session.row_totals, before, strict=True)):
+        if most[row] == 0:
+            assert_equal(now - then, 0, what=f"tokens fed to row {row} of most = {most}")
+    return rows
+
+
 @pytest.mark.group("drafts")
 class TestDrafts:
+    """As a loop asks: each text is the one before, as far as it was accepted, and goes on."""
+
     @pytest.mark.parametrize(
         "filters",
         [GREEDY, (1.0, None, 1.0), (0.7, None, 1.0), (1.0, 5, 1.0), (1.3, 9, 0.6)],
         ids=str,
     )
     def test_each_sequence_as_many_as_it_may(self, draw, filters):
-        drafting = drafting_of(draw, 4, filters)
-        drafting.ask(draw_prompts(draw, [4, 2, 7, 1]), [3, 0, 5, 1], width=6)
-        drafting.ask(draw_prompts(draw, [4, 2, 7, 1]), [2, 2, 2, 2])
+        for most, width in (([3, 0, 5, 1], 6), ([2, 2, 2, 2], 2)):
+            drafting = drafting_of(draw, 4, filters)
+            drafting.ask(draw_prompts(draw, [4, 2, 7, 1]), most, width=width)
 
     def test_accepted_as_drafted(self, draw):
         """The draft model has not been fed the last drafted token, nor the one after it."""
@@ -90,33 +96,13 @@ class TestDrafts:
                 for sequence, new, count in zip(sequences, rows, kept, strict=True)
             ]
 
-    def test_whatever_was_asked_before(self, draw):
-        drafting = drafting_of(draw, 3, (1.0, None, 1.0))
-        first, second, third = draw_prompts(draw, [8, 5, 6])
-        for sequences in (
-            [first, second, third],
-            [first, second, third],  # again
-            [first[:3], second[:1], third[:5]],  # shorter
-            [third, first, second],  # of other rows
-            [first, second, third],
-            [[(first[0] + 1) % VOCAB, *first[1:]], second, third],  # but for one token
-            [first + second, third, second[:4] + third],
-        ):
-            drafting.ask(sequences, [3, 1, 2])
-
-    def test_some_are_left_out_for_a_while(self, draw):
+    def test_who_has_ended_is_left_alone(self, draw):
         drafting = drafting_of(draw, 3, (1.0, None, 1.0))
         sequences = draw_prompts(draw, [2, 4, 3])
-        for most in ([2, 0, 3], [0, 0, 2], [3, 2, 0], [0, 1, 1], [2, 2, 2]):
-            before = drafting.session.row_totals
-            drafting.ask(sequences, most)
-            for row, (now, then) in enumerate(
-                zip(drafting.session.row_totals, before, strict=True)
-            ):
-                if most[row] == 0:
-                    assert_equal(now - then, 0, what=f"tokens fed to row {row} of most = {most}")
-            new = draw_prompts(draw, [2, 1, 3])
-            sequences = [sequence + more for sequence, more in zip(sequences, new, strict=True)]
+        for most in ([2, 1, 3], [0, 3, 2], [0, 2, 0], [0, 3, 0]):
+            rows = ask_some(drafting, sequences, most)
+            ends = draw_prompts(draw, [int(count > 0) for count in most])
+            sequences = [s + new + end for s, new, end in zip(sequences, rows, ends, strict=True)]
 
     def test_the_last_one_is_not_fed(self, draw):
         """The cache has no room for it."""
@@ -128,15 +114,6 @@ class TestDrafts:
         for width in (0, 3):
             drafting.ask(draw_prompts(draw, [3, 2]), [0, 0], width=width)
         assert_equal(drafting.session.num_calls, 0, what="calls of the draft model")
-
-    def test_the_callers_lists_stay_the_callers(self, draw):
-        drafting = drafting_of(draw, 2)
-        first, second = draw_prompts(draw, [3, 5])
-        arguments = [[first, second], [2, 3], draw.uniform(2, 3)]
-        _, changed = watch(drafting.drafter, *arguments)
-        assert changed == [], "the sequences (0), most (1) or uniforms (2) were changed"
-        call_then_spoil(drafting.drafter, [[*first], [*second]], [2, 3], draw.uniform(2, 3))
-        drafting.ask([[*first, 1], [*second, 2]], [2, 3])
 
 
 @pytest.mark.group("rounds")
@@ -317,7 +294,7 @@ class TestEnds:
     def test_several_stop_tokens_and_token_zero(self, draw):
         model, prompts, plain = self._texts(draw, [4, 2, 3, 5], 40)
         assert any(0 in new for new in plain), "draw longer texts: none of these has a token 0"
-        for stop_tokens in ([0], [plain[1][6], 0, plain[2][5]]):
+        for stop_tokens in ([0], {plain[1][6], 0, plain[2][5]}):
             got = self._run(model, prompts, 40, stop_tokens=stop_tokens)
             assert_texts(got, [until(new, stop_tokens) for new in plain])
 
@@ -441,6 +418,42 @@ class TestEnds:
         propose = Planned(model, self.PLAN, wrong).propose
         target = Watched(model, len(prompts)).parts
         return speculative_generate(target, propose, prompts, max_new_tokens, 3, **options)
+
+
+@pytest.mark.group("memory")
+class TestMemory:
+    """As no loop asks: what the cache holds may be of another text."""
+
+    def test_whatever_was_asked_before(self, draw):
+        drafting = drafting_of(draw, 3, (1.0, None, 1.0))
+        first, second, third = draw_prompts(draw, [8, 5, 6])
+        for sequences in (
+            [first, second, third],
+            [first, second, third],  # again
+            [first[:3], second[:1], third[:5]],  # shorter
+            [third, first, second],  # of other rows
+            [first, second, third],
+            [[(first[0] + 1) % VOCAB, *first[1:]], second, third],  # but for one token
+            [first + second, third, second[:4] + third],
+        ):
+            drafting.ask(sequences, [3, 1, 2])
+
+    def test_some_are_left_out_for_a_while(self, draw):
+        drafting = drafting_of(draw, 3, (1.0, None, 1.0))
+        sequences = draw_prompts(draw, [2, 4, 3])
+        for most in ([2, 0, 3], [0, 0, 2], [3, 2, 0], [0, 1, 1], [2, 2, 2]):
+            ask_some(drafting, sequences, most)
+            new = draw_prompts(draw, [2, 1, 3])
+            sequences = [sequence + more for sequence, more in zip(sequences, new, strict=True)]
+
+    def test_the_callers_lists_stay_the_callers(self, draw):
+        drafting = drafting_of(draw, 2)
+        first, second = draw_prompts(draw, [3, 5])
+        arguments = [[first, second], [2, 3], draw.uniform(2, 3)]
+        _, changed = watch(drafting.drafter, *arguments)
+        assert changed == [], "the sequences (0), most (1) or uniforms (2) were changed"
+        call_then_spoil(drafting.drafter, [[*first], [*second]], [2, 3], draw.uniform(2, 3))
+        drafting.ask([[*first, 1], [*second, 2]], [2, 3])
 
 
 @pytest.mark.cost("target_calls")

@@ -20,7 +20,7 @@ from submission.speculative.eagle import (
     eagle_loss,
 )
 from submission.speculative.verification import verify
-from tests.grading.boundary import grad_of, watch
+from tests.grading.boundary import grad_of, parameter_grads, watch
 from tests.grading.closeness import assert_equal
 from tests.speculative import eagle_oracles as oracles
 from tests.speculative.eagle_drafting import Drafting, assert_near
@@ -28,6 +28,7 @@ from tests.speculative.eagle_model import FeatureModel, RationalModel
 from tests.speculative.eagle_oracles import CONFIG, DrafterOracle
 from tests.speculative.eagle_rounds import assert_chains, assert_ranks, assert_trees
 from tests.speculative.law import assert_law, grid, table_law, tally, text_law
+from tests.speculative.texts import assert_text
 
 VOCAB, WIDTH = CONFIG.vocab_size, CONFIG.d_model
 CHOICES = [
@@ -94,6 +95,17 @@ class TestLoss:
         _, gradients = grad_of(eagle_loss, *tensors, is_real)
         for got, leaf in zip(gradients[:2], leaves[:2], strict=True):
             assert_near(got, leaf.grad, axes="row pair entry")
+
+    def test_the_drafter_is_trained(self, draw):
+        weights, embedding = oracles.draw_weights(draw), draw.normal(VOCAB, WIDTH)
+        features, tokens = draw.normal(1, 5, WIDTH), draw.integers(0, VOCAB, 1, 5)
+        cotangent = draw.normal(1, 5, WIDTH)
+        leaves = {name: weight.double().requires_grad_() for name, weight in weights.items()}
+        (DrafterOracle(leaves, embedding)(features[0], tokens[0]) * cotangent[0]).sum().backward()
+        drafter = new_drafter(weights, embedding)
+        got = parameter_grads(drafter, features, tokens, cotangent=cotangent)
+        for name, leaf in leaves.items():
+            assert_near(got[name], leaf.grad, what=f"gradient of {name}")
 
     def test_padding_does_not_matter(self, draw):
         *tensors, is_real = self._batch(draw, (2, 6, 1, 4), 1.0)
@@ -176,19 +188,26 @@ class TestChains:
         for options in ({}, {"uniforms": draw.uniform(16, 7)}):
             model.slots, model.feeds = [], []
             new = generate(model, prompt, 16, 3, **options)
-            assert_equal(new, expected, what="new tokens")
+            assert_text(new, expected, hint=model.first_fault)
             assert len(model.feeds) < 14, f"{len(model.feeds)} target calls for 16 tokens"
 
-    def test_law_of_two_tokens(self, draw):
-        """Each text comes up in as many points of a grid as it should, whatever the draft says."""
+    @pytest.mark.parametrize("num_draft", [1, 3])
+    def test_law_of_two_tokens(self, draw, num_draft):
+        """Each text comes up in as many points of a grid as it should, whatever the draft says. One
+        token is drafted; where it might be more, the numbers between decide nothing."""
         model, rows, masses = RationalModel(draw), [], []
         drafter = new_drafter(model.weights, model.embedding)
         for drawn, accepted, last in grid(4, 2, 4).tolist():
             for after in grid(4).flatten().tolist():
-                uniforms = torch.tensor([[0.5] * 3, [drawn, accepted, last], [0.3, 0.7, after]])
+                uniforms = torch.full((3, 2 * num_draft + 1), 0.5)
+                uniforms[1, [0, num_draft, -1]] = torch.tensor([drawn, accepted, last])
+                uniforms[2] = torch.tensor([0.3] * num_draft + [0.7] * num_draft + [after])
                 options = {"temperature": 1.0, "uniforms": uniforms}
                 model.slots, model.feeds = [], []
-                rows.append(eagle_generate(model.parts, drafter, model.prompt, 3, 1, **options))
+                generated = eagle_generate(
+                    model.parts, drafter, model.prompt, 3, num_draft, **options
+                )
+                rows.append(generated)
                 is_done = len(model.feeds) == 2  # nothing is drawn with `after`
                 masses.append(4 if is_done else 1)
                 if is_done:
@@ -197,7 +216,7 @@ class TestChains:
         start = [*model.prompt, rows[0][0]]
         expected = text_law(table_law(model.model, start), 2)
         got = tally(torch.tensor(rows)[:, 1:], torch.tensor(masses))
-        assert_law(got, expected, f"after {start}")
+        assert_law(got, expected, f"num_draft {num_draft}, after {start}")
 
 
 @pytest.mark.group("tree")
@@ -234,7 +253,7 @@ class TestTrees:
         uniforms = draw.uniform(12)
         options = {"temperature": temperature, "uniforms": uniforms}
         new = generate(model, prompt, 12, choices, **options)
-        assert_equal(new, plain(model, prompt, 12, **options), what="new tokens")
+        assert_text(new, plain(model, prompt, 12, **options), hint=model.first_fault)
         assert_trees(model, prompt, new, choices)
 
 
@@ -246,9 +265,9 @@ class TestRounds:
         whole = plain(model, prompt, 20)
         for stop in {whole[0], whole[3], whole[8], whole[12]}:
             model.slots, model.feeds = [], []
-            new = generate(model, prompt, 20, draft, stop_tokens=[stop, VOCAB])
+            new = generate(model, prompt, 20, draft, stop_tokens={stop, VOCAB})
             expected = whole[: whole.index(stop) + 1]
-            assert_equal(new, expected, what=f"new tokens with stop token {stop}")
+            assert_text(new, expected, what=f"stop token {stop}", hint=model.first_fault)
             known = len(model.feeds[-1].held) + 1  # tokens, when the target was called last
             assert known < len(prompt + expected), "a target call after the answer had ended"
 
@@ -258,7 +277,8 @@ class TestRounds:
         for count in range(5):
             model, prompt = FeatureModel(draw), draw.integers(0, VOCAB, 5).tolist()
             new = generate(model, prompt, count, draft)
-            assert_equal(new, plain(model, prompt, count), what=f"{count} new tokens")
+            right, fault = plain(model, prompt, count), model.first_fault
+            assert_text(new, right, what=f"{count} new tokens", hint=fault)
             if count < 2:
                 assert_equal(len(model.feeds), count, what=f"target calls for {count} new tokens")
 

@@ -27,7 +27,7 @@ from submission.speculative.medusa import (
     tree_parents,
     tree_tokens,
 )
-from tests.grading.boundary import call_then_spoil, grad_of, watch
+from tests.grading.boundary import call_then_spoil, grad_of, parameter_grads, watch
 from tests.grading.closeness import assert_close, assert_equal
 from tests.grading.refusal import assert_value_error
 from tests.speculative import medusa_trees as trees
@@ -164,6 +164,18 @@ class TestHeads:
         (heads_oracle(leaf, *weights) * cotangent).sum().backward()
         _, (got,) = grad_of(heads, hidden, cotangent=cotangent)
         assert_close(got, leaf.grad, naive=leaf.grad, axes="row d_model")
+
+    def test_all_weights_are_trained(self, draw):
+        heads, *weights = draw_heads(draw, 3, torch.float64)
+        heads.requires_grad_(True)
+        hidden, cotangent = draw.normal(4, WIDTH).double(), draw.normal(4, 3, TOKENS).double()
+        leaves = [weight.requires_grad_() for weight in weights]
+        (heads_oracle(hidden, *leaves) * cotangent).sum().backward()
+        got = parameter_grads(heads, hidden, cotangent=cotangent)
+        for name, leaf in zip(("blocks", "outputs"), leaves, strict=True):
+            for m, expected in enumerate(leaf.grad):
+                what = f"gradient of {name}.{m}.weight"
+                assert_close(got[f"{name}.{m}.weight"], expected, naive=expected.float(), what=what)
 
 
 def loss_oracle(logits, tokens, is_real, dtype):
@@ -407,6 +419,10 @@ class TestGenerate:
         choices = [(0,), (3,), (0, 4), (1,), (0, 1), (3, 0), (1, 0), (0, 1, 3), (0, 1, 0), (0, 0)]
         Generation(draw, medusa_generate, vocab=3).run(choices, 30, ranks=[0, 1, 1, 2])
 
+    def test_a_choice_that_cannot_be_used_is_not_looked_at(self, draw):
+        """It has more ranks than there are heads, and than tokens are missing."""
+        Generation(draw, medusa_generate).run([*CHAIN, (0, 0, 0, 0)], 5, ranks=[0])
+
     def test_guesses_that_are_never_right(self, draw):
         Generation(draw, medusa_generate).run([(0,), (1,), (0, 1)], 8, ranks=[9, 10])
 
@@ -434,7 +450,7 @@ class TestEnds:
         run = Generation(draw, medusa_generate)
         text = run.run(CHAIN, 9)
         for stop in text[:7]:
-            run.run(CHAIN, 9, ranks=[0], stop_tokens=(stop, VOCAB + 3))
+            run.run(CHAIN, 9, ranks=[0], stop_tokens={stop, VOCAB + 3})
             roots = [feed.tokens[0] for feed in run.target.feeds[1:]]
             assert stop not in roots, f"a call was made after the stop token {stop}"
 

@@ -14,6 +14,9 @@ from tests.grading.refusal import assert_value_error
 BAD_SIZES = [(0, 0), (3, 0), (2, 3), (1, -1)]  # max_ngram, min_ngram
 
 
+BASES = [10, 100, 256, 1000, 10_000, 32_000, 49_152, 50_257]
+
+
 def looked_up(sequence, num_draft, max_ngram=3, min_ngram=1):
     """The rule, by looking at all places: how many tokens before each are those of the end?"""
     places = []
@@ -106,6 +109,13 @@ class TestLookup:
     def test_by_hand(self, sequence, options, expected):
         assert_equal(lookup(sequence, 5, **options), expected, what="draft")
 
+    @pytest.mark.parametrize("base", BASES)
+    def test_two_tokens_are_no_number(self, base):
+        """a · base + b is that of other tokens, too, and so is a + b · base."""
+        for pair in ([1, base + 2], [base + 2, 1]):
+            sequence = [*pair, 7, 8, 2, 2]
+            assert_equal(lookup(sequence, 3, 2, 2), [], what=f"draft after {sequence}")
+
     def test_as_many_as_are_asked_for(self, text):
         sequence = text(2, 20)
         for num_draft in range(45):
@@ -175,6 +185,13 @@ class TestPromptLookup:
         sequences = [[1, 2, 3, 9], [7, 1, 2], [3, 9, 3, 9], [5, 3, 9]]
         got = PromptLookup()(sequences, [4] * 4, draw.uniform(4, 4))
         assert_drafted(got, sequences, [4] * 4, 4)
+
+    @pytest.mark.parametrize("base", BASES)
+    def test_two_tokens_are_no_number(self, draw, base):
+        """a · base + b is that of other tokens, too, and so is a + b · base."""
+        sequences = [[*pair, 7, 8, 2, 2] for pair in ([1, base + 2], [base + 2, 1])]
+        got = PromptLookup(2, 2)(sequences, [3, 3], draw.uniform(2, 3))
+        assert_drafted(got, sequences, [3, 3], 3, sizes=(2, 2))
 
     def test_drafters_do_not_know_each_other(self, draw):
         first, second = PromptLookup(), PromptLookup()

@@ -31,11 +31,16 @@ class Slot:
 
 @dataclass(frozen=True)
 class Feed:
-    """One call of `feed`: the tokens of the past, and what came."""
+    """One call of `feed`: the tokens of the past, and what came.
+
+    prefixes: what each row saw, itself included. fault: the first that saw no sequence, in words.
+    """
 
     held: list[int]
     tokens: list[int]
     positions: list[int]
+    prefixes: list[tuple[int, ...]]
+    fault: str
 
 
 class TreeModel:
@@ -62,20 +67,28 @@ class TreeModel:
         return [slot.token for slot in self.slots]
 
     @property
+    def first_fault(self) -> str:
+        """The first row that saw no sequence, in words; empty where all saw one."""
+        return next((feed.fault for feed in self.feeds if feed.fault), "")
+
+    @property
     def rows(self) -> int:
         """Tokens fed in all."""
         return sum(len(feed.tokens) for feed in self.feeds)
 
     def feed(self, tokens: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
         self._check(tokens, positions, mask)
-        length = len(self.slots)
-        self.feeds.append(Feed(self.held, tokens.tolist(), positions.tolist()))
-        pairs = zip(tokens.tolist(), positions.tolist(), strict=True)
+        held, length = self.held, len(self.slots)
+        pairs = list(zip(tokens.tolist(), positions.tolist(), strict=True))
         self.slots += [Slot(token, position, ()) for token, position in pairs]
-        prefixes = []  # row by row: what a row sees in its own call has been fed in front of it
+        prefixes, faults = [], []  # row by row: what a row sees in its own call stands before it
         for own, sees in enumerate(mask.tolist(), start=length):
-            prefixes.append(self._prefix(own, sees))
-            self.slots[own] = replace(self.slots[own], seen=prefixes[-1])
+            prefix, fault = self._prefix(own, sees)
+            prefixes.append(prefix)
+            faults += [f"row {own - length}, fed behind {length} tokens, {fault}"] if fault else []
+            self.slots[own] = replace(self.slots[own], seen=prefix)
+        fed, places = ([pair[i] for pair in pairs] for i in range(2))
+        self.feeds.append(Feed(held, fed, places, prefixes, next(iter(faults), "")))
         return torch.stack([self.state(prefix) for prefix in prefixes])
 
     def _check(self, tokens: Tensor, positions: Tensor, mask: Tensor) -> None:
@@ -90,20 +103,28 @@ class TreeModel:
         if outside := [token for token in tokens.tolist() if not 0 <= token < size]:
             raise ValueError(f"feed: tokens {outside} are not in 0 … {size - 1}")
 
-    def _prefix(self, own: int, sees: list[bool]) -> tuple[int, ...]:
+    def _prefix(self, own: int, sees: list[bool]) -> tuple[tuple[int, ...], str]:
+        """What a row sees, and what is wrong with it as a sequence."""
         visible = [index for index, seen in enumerate(sees) if seen]
         ordered = sorted(visible, key=lambda index: self.slots[index].position)
         tokens = tuple(self.slots[index].token for index in ordered)
-        sound = bool(ordered) and ordered[-1] == own
-        for place, index in enumerate(ordered):
-            slot = self.slots[index]
-            sound &= slot.position == place
-            sound &= index == own or slot.seen == tokens[: place + 1]
-        return tokens if sound else self._garbled(tokens)
+        places = [self.slots[index].position for index in ordered]
+        others = [
+            index
+            for end, index in enumerate(ordered, start=1)
+            if index != own and self.slots[index].seen != tokens[:end]
+        ]
+        if places != list(range(len(places))) or ordered[-1:] != [own]:
+            place = self.slots[own].position
+            return self._garbled(tokens), f"at position {place}, saw positions {places}"
+        if others:
+            place = self.slots[others[0]].position
+            return self._garbled(tokens), f"saw in position {place} a token of another branch"
+        return tokens, ""
 
     def _garbled(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
-        """A prefix that no sequence of a test begins with."""
-        shifted = tuple((token + 1) % self.model.vocab_size for token in tokens)
+        """A prefix that no sequence of a test begins with, and no long one."""
+        shifted = tuple((token + 1) % self.model.vocab_size for token in tokens[:8])
         return (*shifted, 0, *shifted)
 
     def state(self, prefix: tuple[int, ...]) -> Tensor:

@@ -86,6 +86,11 @@ def test_the_page_shows_the_run(course):
     assert "causal is the gate: nothing counts until it passes" in page.text
 
 
+def test_the_score_of_electives_alone_is_theirs(course):
+    page = Page(render(score(course, perfect_run(), problems=["extras.pruning"])))
+    assert "2 / 2" in page.text and "0 / 0" not in page.text and "Electives" not in page.text
+
+
 def test_headings_are_in_order_without_a_gap(course, tmp_path):
     for report in (score(course, started(), RUN), score(large_course(tmp_path), mixed_run(), RUN)):
         headings = Page(render(report)).headings

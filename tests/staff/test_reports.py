@@ -19,6 +19,7 @@ from tests.grading.records import Finding, Place
 from tests.grading.results import as_data, write_json
 from tests.grading.scoring import score
 from tests.grading.terminal import print_report
+from tests.grading.tiers import describe
 from tests.grading.wording import amount, clean, multiple, one_line, points
 from tests.staff.samples import (
     CACHE,
@@ -55,6 +56,33 @@ def test_the_last_line_is_the_score(course):
     assert printed(score(course, []))[-1] == "score: 0 / 7"
     core_alone = score(course, perfect_run(), problems=[CACHE])
     assert printed(core_alone)[-2:] == ["", "score: 4 / 4"]
+
+
+def test_of_electives_alone_the_score_is_theirs(course):
+    """Not 0 / 0: who asks for them wants to know."""
+    report = score(course, perfect_run(), problems=["extras.pruning"])
+    assert printed(report)[-2:] == ["", "score: 2 / 2"]
+
+
+def test_a_cost_is_told_by_its_worst_test(course):
+    """The table and the first failure give the same figure."""
+    figures = [figure(number) for number in (400, 2_000, 1_000)]
+    costs = [
+        record(CACHE, "bytes", "failed", describe(bytes_), measured=bytes_, number=number)
+        for number, bytes_ in enumerate(figures)
+    ]
+    lines = printed(score(course, with_(perfect_run(), *costs), RUN))
+    assert any("bytes 20× the ideal, too much" in line for line in lines)
+    first = lines.index("What fails first")
+    assert lines[first + 1 : first + 3] == [f"  {CACHE}  3 tests", "    test_bytes[1]"]
+    assert "2,000 bytes, 20× the ideal of 100" in lines[first + 3]
+
+
+def test_what_fails_like_the_first_and_what_otherwise(course):
+    differs = [record(CACHE, "append", "failed", f"expected 2, got {n}", number=n) for n in (3, 4)]
+    other = record(CACHE, "ragged", "failed", "expected a tensor, got None")
+    shown = "\n".join(printed(score(course, with_(perfect_run(), *differs, other), RUN)))
+    assert f"  {CACHE}  2 tests fail like this, 1 otherwise" in shown
 
 
 def test_the_table_shows_points_groups_and_costs(course):

@@ -16,7 +16,7 @@ import torch
 from assignment.provided.models import LlamaConfig
 from assignment.provided.speculative import Draft
 from tests.grading.alarm import alarm
-from tests.grading.boundary import grad_of, observe, watch
+from tests.grading.boundary import grad_of, observe, parameter_grads, watch
 from tests.grading.errors import GraderError, OutOfTime, ServerDied, SubmissionError
 from tests.grading.transport import proxy
 from tests.grading.transport.forkserver import ForkServer
@@ -50,6 +50,7 @@ def twice(function, x): return function(function(x))
 def apply_to(counter, function): return function(counter)
 def give_back(function): return function
 def make_adder(n): return lambda x: x + n
+def make_linear(trained): return torch.nn.Linear(2, 1, bias=False).requires_grad_(trained)
 def total(counter): return counter.count
 
 def fail(kind):
@@ -139,7 +140,8 @@ def thing(name: str) -> Name:
 
 VALUES = [
     None, True, 0, -(2**70), 1.5, math.inf, "", "naïve \u2028 \ud800", [], [1, [2]], (), (1, (2,)),
-    {}, {"a": 1, 2: [3]}, {(1, 2): "tuple key"}, torch.float16, {"$": "handle", "id": 0},
+    {}, {"a": 1, 2: [3]}, {(1, 2): "tuple key"}, set(), {1, (2, "a")}, torch.float16,
+    {"$": "handle", "id": 0},
 ]  # fmt: skip
 
 
@@ -439,6 +441,13 @@ def test_gradients_cross():
     x = torch.tensor([1.0, 2.0, 3.0])
     value, (grad,) = grad_of(thing("square"), x)
     assert value == 14 and torch.equal(grad, 2 * x)
+
+
+def test_gradients_of_parameters_cross():
+    got = parameter_grads(thing("make_linear")(True), torch.tensor([1.0, 2.0]))
+    assert got.keys() == {"weight"} and torch.equal(got["weight"], torch.tensor([[1.0, 2.0]]))
+    with pytest.raises(SubmissionError, match="does not depend on any parameter"):
+        parameter_grads(thing("make_linear")(False), torch.ones(2))
 
 
 def test_the_same_child_serves_a_test_and_a_fresh_one_the_next(server):

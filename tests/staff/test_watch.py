@@ -250,7 +250,7 @@ def mask(n):
     """
 '''
 HINTS = {
-    "Cache": "Size of a good answer: about 30 lines in all.",
+    "Cache": "No hint here, but the size of an answer: about 30 lines in all.",
     "Cache.__init__": "Start with zeros.",
     "Cache.append": "Count first. About 6 lines.",
     "Cache.lengths": "",

@@ -133,6 +133,9 @@ class Agent(Codec):
     def _do_grad(self, target, inputs, cotangent):
         return sides.grad_of(target, inputs, cotangent)
 
+    def _do_parameter_grads(self, target, inputs, cotangent):
+        return sides.parameter_grads(target, inputs, cotangent)
+
     # What only this side can hold.
 
     def encode_other(self, value):

@@ -99,15 +99,29 @@ def grad_of(target: Callable, inputs: Sequence, cotangent: Tensor | None) -> tup
     ]
     leaves = [value for value in given if _is_differentiable(value)]
     value = target(*given)
+    return value.detach(), _gradients(value, leaves, cotangent, "any argument")
+
+
+def parameter_grads(
+    module: torch.nn.Module, inputs: Sequence, cotangent: Tensor | None
+) -> dict[str, Tensor]:
+    """∂ Σ module(*inputs)·cotangent / ∂ parameter, by the parameter's name."""
+    parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    value = module(*inputs)
+    gradients = _gradients(value, list(parameters.values()), cotangent, "any parameter")
+    return dict(zip(parameters, gradients, strict=True))
+
+
+def _gradients(value: Tensor, leaves: list, cotangent: Tensor | None, what: str) -> list[Tensor]:
     if not value.requires_grad:
         raise SubmissionError(
-            "the result does not depend on any argument for autograd: it is detached, or was "
+            f"the result does not depend on {what} for autograd: it is detached, or was "
             "computed without gradients"
         )
     weights = torch.ones_like(value) if cotangent is None else cotangent
     grads = torch.autograd.grad(value, leaves, weights, allow_unused=True)
     zeros = [torch.zeros_like(leaf) for leaf in leaves]
-    return value.detach(), [z if g is None else g for g, z in zip(grads, zeros, strict=True)]
+    return [z if g is None else g for g, z in zip(grads, zeros, strict=True)]
 
 
 def _is_differentiable(value: object) -> bool:

@@ -140,6 +140,8 @@ class Codec:
             return [self.encode(item, blobs) for item in value]
         if isinstance(value, tuple):  # torch.Size and named tuples too
             return {"$": "tuple", "items": [self.encode(item, blobs) for item in value]}
+        if type(value) is set:
+            return {"$": "set", "items": [self.encode(item, blobs) for item in value]}
         if type(value) is dict:
             items = [[self.encode(k, blobs), self.encode(v, blobs)] for k, v in value.items()]
             return {"$": "dict", "items": items}
@@ -166,6 +168,10 @@ class Codec:
             return _decode_tensor(message, blob)
         if kind == "tuple":
             return tuple(self.decode(item, blob) for item in message["items"])
+        if kind == "set":
+            if len(message["items"]) > MAX_KEYS:
+                raise WireError(f"a set of {len(message['items']):,} is too large to cross")
+            return {self.decode(item, blob) for item in message["items"]}
         if kind == "dict":
             if len(message["items"]) > MAX_KEYS:
                 raise WireError(f"a dict of {len(message['items']):,} keys is too large to cross")

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from tests.grading.errors import UNWRITTEN
 from tests.grading.report import Failure
 
-SIZE = re.compile(r"(?:Size of a good answer: )?(?:[Aa]bout )?\d+(?:–\d+)? lines?\b[^.]*\.")
-NONE = "No hint here: the docstring says all it must do."
+SIZE = re.compile(r"(?:[Aa]bout )?\d+(?:–\d+)? lines?\b[^.]*\.")
 
 
 @dataclass(frozen=True)
@@ -89,4 +88,4 @@ def _advice(docstring: str) -> str:
         if hint := " ".join(paragraph.split()).partition("Hint: ")[2]:
             return hint[:1].upper() + hint[1:]
     size = SIZE.search(" ".join(docstring.split()))
-    return size[0] if size else ""
+    return f"No hint here, but the size of an answer: {size[0].lower()}" if size else ""

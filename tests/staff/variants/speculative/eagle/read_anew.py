@@ -1,4 +1,7 @@
-"""Nothing is remembered between rounds: each reads all pairs anew, and each node its whole path."""
+"""Nothing is remembered between rounds: each reads all pairs anew, and each node its whole path.
+
+The target gets the nodes of a tree depth first, in an order of its own.
+"""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -165,7 +168,9 @@ def eagle_generate(
             else:
                 usable = [choice for choice in draft if len(choice) < missing]
                 tokens = draft_tree(pairs, past.logits, predicted, text[-1], usable)
-                parents = tree_parents(usable)
+                order = sorted(range(len(usable)), key=usable.__getitem__)  # depth first
+                tokens = tokens[[0, *(1 + i for i in order)]]
+                parents = tree_parents([usable[i] for i in order])
         before = past.length
         positions, mask = before + tree_depths(parents), tree_mask(parents, before)
         features = past.feed(tokens, positions, mask)
