@@ -4,11 +4,11 @@
         out = add(x, y)                   # launches a Triton kernel, on CPU tensors
     launch = seen.launches[0]
     launch.loaded["x"].requested          # bytes that its programs asked for
-    seen.check()                          # raises for accesses out of bounds, races, unwritten reads
+    seen.check()                          # raises if it did what no kernel may
 
 A launch runs in Triton's interpreter, one program after another, in an order of chance: code that
-needs another order fails. Every load and store is booked to the argument that its pointer came from.
-What is not a fault but no GPU has either is repaired: the interpreter's bfloat16.
+needs another order fails. Every load and store is booked to the argument that its pointer came
+from. The interpreter's bfloat16, which is wrong in all versions so far, is repaired.
 """
 
 from .launch import Launch, Problem, Traffic

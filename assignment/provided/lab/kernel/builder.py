@@ -37,12 +37,13 @@ class MeteredBuilder(InterpreterBuilder):
 
     # --- memory -----------------------------------------------------------------------------------
 
-    def create_masked_load(self, ptrs, mask, other, *hints):
+    def create_masked_load(self, ptrs, mask, other, *hints, **named):
         kind = ptrs.get_element_ty()
         allowed = self.access.load(self._owner_of(ptrs), ptrs.data, _array(mask), _width(kind))
         if other is None:
             other = _undefined(ptrs.data.shape, kind)
-        return super().create_masked_load(ptrs, TensorHandle(allowed, tl.int1), other, *hints)
+        allowed = TensorHandle(allowed, tl.int1)
+        return super().create_masked_load(ptrs, allowed, other, *hints, **named)
 
     def create_masked_store(self, ptrs, value, mask, *hints):
         width = _width(ptrs.get_element_ty())
@@ -120,29 +121,33 @@ class MeteredBuilder(InterpreterBuilder):
     # --- arithmetic -------------------------------------------------------------------------------
 
     def binary_op(self, left, right, op):
-        self._count_vector(left, right)
+        self.count_vector(left, right)
         return self._exact(super().binary_op, left, right, op)
 
     def unary_op(self, value, op):
-        self._count_vector(value)
+        self.count_vector(value)
         return self._exact(super().unary_op, value, op)
 
     def create_fma(self, x, y, z):
-        self._count_vector(x, y, z)
-        self._count_vector(x, y, z)
+        self.count_vector(x, y, z)
+        self.count_vector(x, y, z)
         return self._exact(super().create_fma, x, y, z)
 
     def create_rsqrt(self, value):
-        self._count_vector(value)
+        self.count_vector(value)
         return self._exact(super().create_rsqrt, value)
 
     def create_erf(self, value):
-        self._count_vector(value)
+        self.count_vector(value)
         return self._exact(super().create_erf, value)
 
     def create_clampf(self, value, low, high, propagate):
-        self._count_vector(value)
+        self.count_vector(value)
         return self._exact(super().create_clampf, value, low, high, propagate)
+
+    def get_bf16(self, value):
+        """A constant, which Triton's has in all dtypes but this."""
+        return rounded(TensorHandle(np.array([value], np.float32), tl.float32))
 
     def cast_impl(self, source, kind):
         return self._cast(super().cast_impl, source, kind)
@@ -161,7 +166,8 @@ class MeteredBuilder(InterpreterBuilder):
             return rounded(super().create_dot(widened(a), widened(b), widened(d), *rest))
         return super().create_dot(widened(a), widened(b), d, *rest)
 
-    def _count_vector(self, *values: TensorHandle) -> None:
+    def count_vector(self, *values: TensorHandle) -> None:
+        """One operation for each element of what is computed."""
         if values[0].dtype.scalar.is_floating():
             count = max(value.data.size for value in values)
             self.launch.vector_flops += count
@@ -214,10 +220,12 @@ def _undefined(shape: tuple[int, ...], kind) -> TensorHandle:
         return TensorHandle(np.full(shape, np.nan, dtype), kind)
     if dtype.kind == "b":
         return TensorHandle(np.ones(shape, dtype), kind)
-    return TensorHandle(np.full((*shape, dtype.itemsize), GARBAGE, np.uint8).view(dtype)[..., 0], kind)
+    return TensorHandle(
+        np.full((*shape, dtype.itemsize), GARBAGE, np.uint8).view(dtype)[..., 0], kind
+    )
 
 
 def _integer_dot(a: TensorHandle, b: TensorHandle, d: TensorHandle) -> TensorHandle:
-    """Exact: float64 holds every sum of products of int8, and is multiplied a hundred times faster."""
+    """Exact, as float64 holds every such sum; products of integers are slow in NumPy."""
     product = np.matmul(a.data.astype(np.float64), b.data.astype(np.float64))
     return TensorHandle(product.astype(d.data.dtype) + d.data, d.dtype.scalar)

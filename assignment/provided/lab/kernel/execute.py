@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import itertools
 import random
 from contextlib import contextmanager
 from types import FunctionType
 
-import torch
 import triton.language as tl
-from torch import Tensor
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 from triton.runtime.jit import JITFunction
 
-from .bfloat16 import is_bfloat16, rounded, widened
 from .builder import OWNER, MeteredBuilder
 from .launch import Launch
 from .memory import Access, Argument
+from .reductions import Reduce, Scan
 
 _interpreted: dict[FunctionType, interpreter.InterpretedFunction] = {}
 
@@ -84,7 +80,7 @@ def interpreting(builder: MeteredBuilder):
     call = JITFunction.__call__
     interpreter.interpreter_builder = builder
     interpreter.interpreter_semantic = TritonSemantic(builder)
-    interpreter.ReduceOps, interpreter.ScanOps = _Reduce, _Scan
+    interpreter.ReduceOps, interpreter.ScanOps = Reduce, Scan
     JITFunction.__call__ = lambda helper, *args, **kwargs: python_of(helper)(*args, **kwargs)
     scope = interpreter._patch_lang(_patched())
     scope.set_attr(tl.tensor, "__index__", lambda scalar: int(scalar.handle.data.squeeze()))
@@ -95,30 +91,3 @@ def interpreting(builder: MeteredBuilder):
         JITFunction.__call__ = call
         for name, value in before.items():
             setattr(interpreter, name, value)
-
-
-class _Wide:
-    """A reduction or scan that sees bfloat16 as float32, and rounds what comes out."""
-
-    def apply_impl(self, inputs):
-        if not any(is_bfloat16(x.handle) for x in inputs):
-            return super().apply_impl(inputs)
-        wide = tuple(self.to_tensor(widened(x.handle).data, tl.float32)
-                     if is_bfloat16(x.handle) else x for x in inputs)
-        results = super().apply_impl(wide)
-        results = results if isinstance(results, (list, tuple)) else [results]
-        return [_narrow(r) if i < len(inputs) and is_bfloat16(inputs[i].handle) else r
-                for i, r in enumerate(results)]
-
-
-def _narrow(result):
-    handle = rounded(result.handle)
-    return tl.core.tensor(handle, tl.block_type(tl.bfloat16, list(result.shape)) if result.shape else tl.bfloat16)
-
-
-class _Reduce(_Wide, interpreter.ReduceOps):
-    pass
-
-
-class _Scan(_Wide, interpreter.ScanOps):
-    pass

@@ -28,8 +28,8 @@ class Problem:
     """A mistake that the hardware would not report.
 
     kind: "load out of bounds", "store out of bounds", "race" or "unwritten read".
-    argument: whose memory. offset: of the first such byte, from the argument's first element; it may
-        be negative. elements: how many in that operation. program: (x, y, z).
+    argument: whose memory. offset: of the first such byte, from the argument's first element; it
+        may be negative. elements: how many in that operation. program: (x, y, z).
     """
 
     kind: str
@@ -51,9 +51,9 @@ class Launch:
     """One kernel, launched once.
 
     programs: how many ran. loaded, stored: by argument; an atomic is both. dot_flops: FLOPs of
-    `tl.dot` by the dtype of its left operand ("fp16", "int8", …). vector_flops: one for each element
-    of each floating-point operation outside dot. program_bytes, program_flops: requested bytes, and
-    FLOPs of both kinds, of each program, in grid order.
+    `tl.dot` by the dtype of its left operand ("fp16", "int8", …). vector_flops: one for each
+    element of each floating-point operation outside dot. program_bytes, program_flops: requested
+    bytes, and FLOPs of both kinds, of each program, in grid order.
     """
 
     kernel: str

@@ -30,7 +30,7 @@ class Storage:
 
 
 class Argument:
-    """A tensor that a kernel was given a pointer to: the bytes from its first element to its last."""
+    """A tensor that a kernel has a pointer to: all bytes from its first element to its last."""
 
     def __init__(self, name: str, tensor: Tensor, storage: Storage):
         self.name, self.storage = name, storage

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from contextlib import contextmanager
 
-import torch
 import triton
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -47,9 +46,13 @@ class Lab:
             KernelFault: a launch read or wrote out of bounds, or what another program writes, or
                 read what nobody had written.
         """
-        lines = [f"{launch.kernel}: {problem}" for launch in self.launches for problem in launch.problems]
+        lines = [
+            f"{launch.kernel}: {problem}" for launch in self.launches for problem in launch.problems
+        ]
         if lines:
-            more = [f"… and {len(lines) - MOST_PROBLEMS} more"] if len(lines) > MOST_PROBLEMS else []
+            more = (
+                [f"… and {len(lines) - MOST_PROBLEMS} more"] if len(lines) > MOST_PROBLEMS else []
+            )
             raise KernelFault("\n".join(lines[:MOST_PROBLEMS] + more))
 
     def run(self, kernel: JITFunction, grid, args: tuple, kwargs: dict) -> None:
@@ -134,13 +137,18 @@ class _Allocations(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        if function.overloadpacket.__name__ in ("empty", "empty_strided", "empty_like", "new_empty"):
+        if function.overloadpacket.__name__ in (
+            "empty",
+            "empty_strided",
+            "empty_like",
+            "new_empty",
+        ):
             self._lab.allocated(result)
         elif function._schema.is_mutable:
-            for argument, value in zip(function._schema.arguments, args, strict=False):
-                if argument.alias_info is not None and argument.alias_info.is_write:
-                    if isinstance(value, Tensor):
-                        self._lab.filled(value)
+            for parameter, value in zip(function._schema.arguments, args, strict=False):
+                is_written = parameter.alias_info is not None and parameter.alias_info.is_write
+                if is_written and isinstance(value, Tensor):
+                    self._lab.filled(value)
         return result
 
 
