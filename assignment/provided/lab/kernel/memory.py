@@ -41,6 +41,12 @@ class Argument:
         self.size = (span + 1) * tensor.element_size() if tensor.numel() else 0
         self.seen = {kind: np.zeros(self.size, bool) for kind in ("loaded", "stored")}
 
+    def tell_unique(self, launch: Launch) -> None:
+        """At the end of a launch: how many different bytes it touched."""
+        for kind, seen in self.seen.items():
+            if self.name in getattr(launch, kind):
+                getattr(launch, kind)[self.name].unique = int(seen.sum())
+
 
 class Access:
     """Books the loads and stores of the program that is running."""

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import triton
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.jit import JITFunction
 
+from ..cost import Cost
 from ..counter import CostCounter, counting_suspended
+from .allocations import Allocations, Fresh
 from .execute import execute
 from .launch import Launch
 from .memory import Argument, Storage
 
 VERSIONS = ("3.6", "3.7")  # of Triton; the interpreter's insides are different in others
-NOT_ARGUMENTS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "warmup")
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")  # of a launch, beside its arguments
 MOST_PROBLEMS = 5  # that a message lists
 
 
@@ -30,14 +32,15 @@ class Lab:
     launches: in order. cost: of the torch operations around them.
     """
 
-    def __init__(self, seed: int):
+    def __init__(self, seed: int = 0):
         self.launches: list[Launch] = []
+        self.fresh = Fresh()
         self._seed = seed
         self._storages: dict[int, tuple[Storage, Tensor]] = {}
         self._counter = CostCounter()
 
     @property
-    def cost(self):
+    def cost(self) -> Cost:
         return self._counter.cost
 
     def check(self) -> None:
@@ -46,62 +49,51 @@ class Lab:
             KernelFault: a launch read or wrote out of bounds, or what another program writes, or
                 read what nobody had written.
         """
-        lines = [
-            f"{launch.kernel}: {problem}" for launch in self.launches for problem in launch.problems
-        ]
-        if lines:
-            more = (
-                [f"… and {len(lines) - MOST_PROBLEMS} more"] if len(lines) > MOST_PROBLEMS else []
-            )
-            raise KernelFault("\n".join(lines[:MOST_PROBLEMS] + more))
+        check(self.launches)
 
     def run(self, kernel: JITFunction, grid, args: tuple, kwargs: dict) -> None:
-        """One launch."""
-        options = {name: kwargs.pop(name) for name in NOT_ARGUMENTS if name in kwargs}
-        bound = inspect.signature(kernel.fn).bind(*args, **kwargs)
-        bound.apply_defaults()
-        named = dict(bound.arguments)
+        """One launch, of kernel[grid](*args, **kwargs)."""
+        named, options = bound(kernel, args, kwargs)
         constants = {p.name: named[p.name] for p in kernel.params if p.is_constexpr}
-        size = _grid(grid, named)
+        size = grid_of(grid, named)
         launch = Launch(kernel.fn.__name__, size, constants, options.get("num_warps", 4))
         launch.program_bytes = [0] * launch.programs
         launch.program_flops = [0] * launch.programs
         arguments = {
             name: Argument(name, value, self._storage(value))
             for name, value in named.items()
-            if isinstance(value, Tensor) and name not in constants
+            if isinstance(value, Tensor)
         }
         for argument in arguments.values():
             argument.storage.begin_launch()
         try:
             execute(kernel, size, named, arguments, launch, self._seed + len(self.launches))
         finally:
-            for name, argument in arguments.items():
-                for kind in ("loaded", "stored"):
-                    if name in getattr(launch, kind):
-                        getattr(launch, kind)[name].unique = int(argument.seen[kind].sum())
+            for argument in arguments.values():
+                argument.tell_unique(launch)
             self.launches.append(launch)
-
-    def allocated(self, tensor: Tensor) -> None:
-        """Its memory holds nothing yet."""
-        # The tensor is kept, so that its address belongs to no other.
-        self._storages[tensor.untyped_storage().data_ptr()] = (Storage(tensor, True), tensor)
-
-    def filled(self, tensor: Tensor) -> None:
-        """Torch wrote to it."""
-        known = self._storages.get(tensor.untyped_storage().data_ptr())
-        if known is not None:
-            known[0].written[:] = True
 
     def _storage(self, tensor: Tensor) -> Storage:
         address = tensor.untyped_storage().data_ptr()
         if address not in self._storages:
-            self._storages[address] = (Storage(tensor, False), tensor)
-        return self._storages[address][0]
+            # The tensor is kept, so that no other gets its address.
+            self._storages[address] = (Storage(tensor, self.fresh.is_fresh(tensor)), tensor)
+        storage = self._storages[address][0]
+        if not self.fresh.is_fresh(tensor):
+            storage.written[:] = True  # by torch, meanwhile
+        return storage
+
+
+def check(launches: list[Launch]) -> None:
+    """As `Lab.check`."""
+    lines = [f"{launch.kernel}: {problem}" for launch in launches for problem in launch.problems]
+    if lines:
+        more = [f"… and {len(lines) - MOST_PROBLEMS} more"] if len(lines) > MOST_PROBLEMS else []
+        raise KernelFault("\n".join(lines[:MOST_PROBLEMS] + more))
 
 
 @contextmanager
-def lab(seed: int = 0):
+def lab(seed: int = 0) -> Iterator[Lab]:
     """Inside, `kernel[grid](…)` on CPU tensors runs in the lab.
 
     Args:
@@ -110,49 +102,49 @@ def lab(seed: int = 0):
     Raises:
         RuntimeError: this version of Triton is not one that the lab knows.
     """
-    if not triton.__version__.startswith(tuple(f"{v}." for v in VERSIONS)):
+    opened = Lab(seed)
+    with launches_go_to(opened.run), opened._counter, Allocations(opened.fresh):
+        yield opened
+
+
+@contextmanager
+def launches_go_to(run: Callable[[JITFunction, object, tuple, dict], None]) -> Iterator[None]:
+    """Inside, kernel[grid](*args, **kwargs) is run(kernel, grid, args, kwargs).
+
+    Raises:
+        RuntimeError: as `lab`.
+    """
+    if not triton.__version__.startswith(tuple(f"{version}." for version in VERSIONS)):
         known = ", ".join(VERSIONS)
         raise RuntimeError(f"the kernel lab knows Triton {known}; this is {triton.__version__}")
-    opened = Lab(seed)
-    run = JITFunction.run
+    before = JITFunction.run
 
     def launch(kernel, *args, grid, warmup=False, **kwargs):
         with counting_suspended():
-            opened.run(kernel, grid, args, kwargs)
+            run(kernel, grid, args, kwargs)
 
     JITFunction.run = launch
     try:
-        with opened._counter, _Allocations(opened):
-            yield opened
+        yield
     finally:
-        JITFunction.run = run
+        JITFunction.run = before
 
 
-class _Allocations(TorchDispatchMode):
-    """Tells the lab which memory torch allocated without filling it, and which it filled."""
+def bound(kernel: JITFunction, args: tuple, kwargs: dict) -> tuple[dict, dict]:
+    """(every parameter of the kernel by name, options of the launch).
 
-    def __init__(self, opened: Lab):
-        super().__init__()
-        self._lab = opened
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        if function.overloadpacket.__name__ in (
-            "empty",
-            "empty_strided",
-            "empty_like",
-            "new_empty",
-        ):
-            self._lab.allocated(result)
-        elif function._schema.is_mutable:
-            for parameter, value in zip(function._schema.arguments, args, strict=False):
-                is_written = parameter.alias_info is not None and parameter.alias_info.is_write
-                if is_written and isinstance(value, Tensor):
-                    self._lab.filled(value)
-        return result
+    Raises:
+        TypeError: they do not fit the kernel's parameters.
+    """
+    options = {name: value for name, value in kwargs.items() if name in OPTIONS}
+    others = {name: value for name, value in kwargs.items() if name not in OPTIONS}
+    arguments = inspect.signature(kernel.fn).bind(*args, **others)
+    arguments.apply_defaults()
+    return dict(arguments.arguments), options
 
 
-def _grid(grid, named: dict[str, object]) -> tuple[int, int, int]:
+def grid_of(grid, named: dict[str, object]) -> tuple[int, int, int]:
+    """Programs along three axes; a grid may be a function of the arguments."""
     size = grid(named) if callable(grid) else grid
     size = (size,) if isinstance(size, int) else tuple(size)
     return (*size, *(1,) * (3 - len(size)))
