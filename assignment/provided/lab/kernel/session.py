@@ -121,6 +121,7 @@ def launches_go_to(run: Callable[[JITFunction, object, tuple, dict], None]) -> I
 
     def launch(kernel, *args, grid, warmup=False, **kwargs):
         with counting_suspended():
+            unwrap(kernel)
             run(kernel, grid, args, kwargs)
 
     JITFunction.run = launch
@@ -128,6 +129,18 @@ def launches_go_to(run: Callable[[JITFunction, object, tuple, dict], None]) -> I
         yield
     finally:
         JITFunction.run = before
+
+
+def unwrap(kernel: JITFunction) -> None:
+    """Take off what an import hook (of shape checks, say) has put around a kernel and its helpers:
+    they are not called as functions of Python are."""
+    function = inspect.unwrap(kernel.fn)
+    if function is kernel.fn:
+        return
+    kernel.fn, kernel.__globals__ = function, function.__globals__
+    for value in function.__globals__.values():
+        if isinstance(value, JITFunction):
+            unwrap(value)
 
 
 def bound(kernel: JITFunction, args: tuple, kwargs: dict) -> tuple[dict, dict]:
