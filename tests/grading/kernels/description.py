@@ -64,8 +64,11 @@ def describe(kernel: JITFunction) -> Description:
 
 
 def _global_names(function: JITFunction) -> set[str]:
-    names = {node.id for node in ast.walk(ast.parse(function.src)) if isinstance(node, ast.Name)}
-    return names & function.fn.__globals__.keys()
+    nodes = list(ast.walk(ast.parse(function.src)))
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    local = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    local |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return ({node.id for node in names} - local) & function.fn.__globals__.keys()
 
 
 def _is_tritons(value: object) -> bool:
