@@ -37,14 +37,13 @@ def observe(target: Callable, *args, **kwargs) -> Observation:
 
     Callables written in a test and passed as arguments are not counted.
     """
-    if _is_remote(target):
+    if is_remote(target):
         seen = proxy.request("observe", target=target, args=list(args), kwargs=kwargs)
     else:
         args = [_uncounted(arg) for arg in args]
         seen = sides.observe(target, args, {name: _uncounted(a) for name, a in kwargs.items()})
     value, cost = seen
-    if type(cost) is not Cost or not all(type(n) is int for n in vars(cost).values()):
-        raise SubmissionError("the cost counter in the submission's process answers nonsense")
+    check_cost(cost)
     return Observation(value, cost)
 
 
@@ -54,7 +53,7 @@ def count_lines(target: Callable, *args, **kwargs) -> Lines:
     A line that is executed n times counts n times, one of a comprehension, too. What is done inside
     Python or a library does not count, as `list(x)` and `x in y`.
     """
-    if _is_remote(target):
+    if is_remote(target):
         seen = proxy.request("count_lines", target=target, args=list(args), kwargs=kwargs)
     else:
         seen = sides.count_lines(target, args, kwargs)
@@ -70,21 +69,21 @@ def watch(target: Callable, *args, **kwargs) -> tuple[object, list[str]]:
     A name is "0" for the first positional argument, or the keyword. Across the boundary the call
     gets copies, so the test's own tensors tell nothing.
     """
-    if _is_remote(target):
+    if is_remote(target):
         return proxy.request("watch", target=target, args=list(args), kwargs=kwargs)
     return sides.watch(target, args, kwargs)
 
 
 def call_then_spoil(target: Callable, *args, **kwargs) -> object:
     """Call `target`, then add 5 to its tensors and empty its lists: it must not keep them."""
-    if _is_remote(target):
+    if is_remote(target):
         return proxy.request("call_then_spoil", target=target, args=list(args), kwargs=kwargs)
     return sides.call_then_spoil(target, args, kwargs)
 
 
 def read_then_spoil(target: object, name: str) -> object:
     """Read a tensor attribute, then add 5 to what came: it must have been a copy."""
-    if _is_remote(target):
+    if is_remote(target):
         return proxy.request("read_then_spoil", target=target, name=name)
     return sides.read_then_spoil(target, name)
 
@@ -96,7 +95,7 @@ def grad_of(
 
     One gradient for each input that is a tensor of floats.
     """
-    if _is_remote(target):
+    if is_remote(target):
         return proxy.request("grad", target=target, inputs=list(inputs), cotangent=cotangent)
     return sides.grad_of(target, inputs, cotangent)
 
@@ -105,13 +104,23 @@ def parameter_grads(
     module: Callable, *inputs: object, cotangent: Tensor | None = None
 ) -> dict[str, Tensor]:
     """The gradients of Σ module(*inputs) · cotangent (default: ones) by a module's parameters."""
-    if _is_remote(module):
+    if is_remote(module):
         arguments = {"target": module, "inputs": list(inputs), "cotangent": cotangent}
         return proxy.request("parameter_grads", **arguments)
     return sides.parameter_grads(module, inputs, cotangent)
 
 
-def _is_remote(target: object) -> bool:
+def check_cost(cost: object) -> None:
+    """
+    Raises:
+        SubmissionError: it is no Cost, or one with other things than integers in it.
+    """
+    if type(cost) is not Cost or not all(type(n) is int for n in vars(cost).values()):
+        raise SubmissionError("the cost counter in the submission's process answers nonsense")
+
+
+def is_remote(target: object) -> bool:
+    """Whether it lives in another process."""
     return isinstance(target, proxy.Name | proxy.Handle)
 
 

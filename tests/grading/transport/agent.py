@@ -136,6 +136,19 @@ class Agent(Codec):
     def _do_parameter_grads(self, target, inputs, cotangent):
         return sides.parameter_grads(target, inputs, cotangent)
 
+    def _do_in_lab(self, target, args, send):
+        return sides.in_far_lab(target, args, send)
+
+    # What it can ask of a child without a submission.
+
+    def _do_open_lab(self, seed):
+        from tests.grading.kernels.running import Runner
+
+        self._runner = Runner(seed)
+
+    def _do_launch(self, sent):
+        return self._runner.run(sent)
+
     # What only this side can hold.
 
     def encode_other(self, value):

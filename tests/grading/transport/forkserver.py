@@ -163,6 +163,10 @@ class ForkServer:
             return child
         return self._fork(module)
 
+    def lab(self) -> Child:
+        """A fresh child without a submission, to run a submission's kernels."""
+        return self._fork("")
+
     def end(self, child: Child) -> None:
         """Kill the child and all it started, soon."""
         child.close()

@@ -51,6 +51,13 @@ def request(do: str, **arguments) -> object:
     return _current.request(do, arguments)
 
 
+def lab() -> Lab:
+    """A child that runs kernels for the current test, until it ends."""
+    if _current is None:
+        raise GraderError("there is no test that could have a lab")
+    return _current.lab()
+
+
 class Name:
     """`name` of `submission.<module>`: looked up in the child when it is used."""
 
@@ -122,6 +129,11 @@ class Session(Codec):
         self._over: SubmissionError | None = None
         self._open = 0  # requests without an answer
         self._ended = False  # the child, by itself
+        self._labs: list[Lab] = []
+
+    def lab(self) -> Lab:
+        self._labs.append(Lab(self._server, self._time_limit))
+        return self._labs[-1]
 
     def request(self, do: str, arguments: dict) -> object:
         if self._over:
@@ -151,6 +163,8 @@ class Session(Codec):
         return self._server.as_shown(self._child.printed()) if self._child else ""
 
     def close(self, keep: bool) -> None:
+        for lab in self._labs:
+            lab.close(keep=False)
         if self._child is None:
             return
         if self._ended:
@@ -206,8 +220,6 @@ class Session(Codec):
             message, blob = self._channel.receive(self._deadline)
             try:
                 if "callback" in message:
-                    if blob.size > MAX_CALLBACK:
-                        raise WireError(f"a callback of {blob.size:,} bytes is too large")
                     call = self._decode_callback(message, blob)
                 elif "error" in message:
                     return _Raised(self._exception(message["error"]))
@@ -223,6 +235,8 @@ class Session(Codec):
 
     def _decode_callback(self, message: dict, blob: Blob) -> tuple[Callable, list, dict]:
         function = self._callbacks[message["callback"]]
+        if blob.size > getattr(function, "most_bytes", MAX_CALLBACK):
+            raise WireError(f"a callback of {blob.size:,} bytes is too large")
         args, kwargs = self.decode(message["args"], blob), self.decode(message["kwargs"], blob)
         return function, list(args), dict(kwargs)
 
@@ -283,6 +297,16 @@ class Session(Codec):
         if kind == "callback":
             return self._callbacks[message["id"]]
         return super().decode_other(kind, message)
+
+
+class Lab(Session):
+    """A conversation with a child that has no submission in it."""
+
+    def _connect(self) -> None:
+        if self._child is None:
+            self._use(self._server.lab())
+            self._wait_for_walls()
+        self._deadline = time.monotonic() + self._time_limit
 
 
 @dataclass(frozen=True)

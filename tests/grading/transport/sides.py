@@ -124,6 +124,24 @@ def _gradients(value: Tensor, leaves: list, cotangent: Tensor | None, what: str)
     return [z if g is None else g for g, z in zip(grads, zeros, strict=True)]
 
 
+def in_lab(target: Callable, args: Sequence, seed: int) -> tuple:
+    """Call `target` in the kernel lab: (value, launches, cost of the torch work around them)."""
+    from assignment.provided.lab.kernel import lab
+
+    with lab(seed) as opened:
+        value = target(*args)
+    return value, opened.launches, opened.cost
+
+
+def in_far_lab(target: Callable, args: Sequence, send: Callable) -> tuple:
+    """Call `target`, its launches sent away: (value, arguments afterwards, cost of torch work)."""
+    from tests.grading.kernels.sending import launches_sent
+
+    with CostCounter() as counter, launches_sent(send):
+        value = target(*args)
+    return value, list(args), counter.cost
+
+
 def _is_differentiable(value: object) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point()
 

@@ -1,0 +1,148 @@
+"""The memory that a launch may touch: whose it is, what was written, and by which program."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from .launch import Launch, Problem, Traffic
+
+SECTOR = 32  # bytes, the unit in which a GPU moves memory
+NOBODY, SEVERAL = -1, -2
+
+
+class Storage:
+    """The bytes behind one or more tensors.
+
+    written: which bytes hold something. writer, reader: the last program of this launch to write or
+    read each byte, or SEVERAL.
+    """
+
+    def __init__(self, tensor: Tensor, is_fresh: bool):
+        storage = tensor.untyped_storage()
+        self.base, self.size = storage.data_ptr(), storage.nbytes()
+        self.written = np.full(self.size, not is_fresh)
+        self.begin_launch()
+
+    def begin_launch(self) -> None:
+        self.writer = np.full(self.size, NOBODY, np.int32)
+        self.reader = np.full(self.size, NOBODY, np.int32)
+
+
+class Argument:
+    """A tensor that a kernel has a pointer to: all bytes from its first element to its last."""
+
+    def __init__(self, name: str, tensor: Tensor, storage: Storage):
+        self.name, self.storage = name, storage
+        self.first = tensor.data_ptr()
+        span = sum(
+            (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+        )
+        self.size = (span + 1) * tensor.element_size() if tensor.numel() else 0
+        self.seen = {kind: np.zeros(self.size, bool) for kind in ("loaded", "stored")}
+
+    def tell_unique(self, launch: Launch) -> None:
+        """At the end of a launch: how many different bytes it touched."""
+        for kind, seen in self.seen.items():
+            if self.name in getattr(launch, kind):
+                getattr(launch, kind)[self.name].unique = int(seen.sum())
+
+
+class Access:
+    """Books the loads and stores of the program that is running."""
+
+    def __init__(self, launch: Launch):
+        self.launch = launch
+        self.program, self.index = (0, 0, 0), 0
+
+    def load(self, argument: Argument, addresses: np.ndarray, mask: np.ndarray, width: int):
+        """Returns the mask without the elements that are out of bounds."""
+        inside, offsets = self._in_bounds("load", argument, addresses, mask, width)
+        self._count("loaded", argument, offsets, width)
+        where = self._bytes(argument, offsets, width)
+        storage = argument.storage
+        if not storage.written[where].all():
+            self._report("unwritten read", argument, offsets, ~storage.written[where], width)
+        self._report_others("race", argument, offsets, storage.writer[where], width)
+        self._mark(storage.reader, where)
+        return inside
+
+    def store(self, argument: Argument, addresses: np.ndarray, mask: np.ndarray, width: int):
+        """As `load`."""
+        inside, offsets = self._in_bounds("store", argument, addresses, mask, width)
+        self._count("stored", argument, offsets, width)
+        where = self._bytes(argument, offsets, width)
+        storage = argument.storage
+        storage.written[where] = True
+        self._report_others("race", argument, offsets, storage.writer[where], width)
+        self._report_others("race", argument, offsets, storage.reader[where], width)
+        self._mark(storage.writer, where)
+        return inside
+
+    def atomic(self, argument: Argument, addresses: np.ndarray, mask: np.ndarray, width: int):
+        """As `load` and `store`, but programs may meet here."""
+        inside, offsets = self._in_bounds("store", argument, addresses, mask, width)
+        for kind in ("loaded", "stored"):
+            self._count(kind, argument, offsets, width)
+        where = self._bytes(argument, offsets, width)
+        if not argument.storage.written[where].all():
+            unwritten = ~argument.storage.written[where]
+            self._report("unwritten read", argument, offsets, unwritten, width)
+        argument.storage.written[where] = True
+        return inside
+
+    def _in_bounds(
+        self, kind: str, argument: Argument, addresses: np.ndarray, mask: np.ndarray, width: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(mask without what is outside, distinct offsets in bytes of what is inside)."""
+        mask = np.broadcast_to(mask, addresses.shape)
+        offsets = (addresses - np.uint64(argument.first)).astype(np.int64)
+        outside = mask & ((offsets < 0) | (offsets + width > argument.size))
+        if outside.any():
+            self._add(f"{kind} out of bounds", argument, offsets[outside])
+            mask = mask & ~outside
+        offsets = offsets[mask]
+        if offsets.size > 1 and not (offsets[1:] > offsets[:-1]).all():
+            offsets = np.unique(offsets)
+        return mask, offsets
+
+    def _count(self, kind: str, argument: Argument, offsets: np.ndarray, width: int) -> None:
+        if not offsets.size:
+            return
+        traffic = getattr(self.launch, kind).setdefault(argument.name, Traffic())
+        traffic.operations += 1
+        traffic.requested += offsets.size * width
+        sectors = (offsets + argument.first) // SECTOR
+        traffic.sectors += 1 + int(np.count_nonzero(np.diff(sectors)))
+        self.launch.program_bytes[self.index] += offsets.size * width
+        argument.seen[kind][_each_byte(offsets, width)] = True
+
+    def _bytes(self, argument: Argument, offsets: np.ndarray, width: int) -> np.ndarray:
+        """Indices into the storage [elements width]."""
+        return _each_byte(offsets + (argument.first - argument.storage.base), width)
+
+    def _mark(self, by_program: np.ndarray, where: np.ndarray) -> None:
+        before = by_program[where]
+        alone = (before == NOBODY) | (before == self.index)
+        by_program[where] = np.where(alone, self.index, SEVERAL)
+
+    def _report_others(
+        self, kind: str, argument: Argument, offsets: np.ndarray, by: np.ndarray, width: int
+    ) -> None:
+        others = (by != NOBODY) & (by != self.index)
+        if others.any():
+            self._report(kind, argument, offsets, others, width)
+
+    def _report(
+        self, kind: str, argument: Argument, offsets: np.ndarray, bad: np.ndarray, width: int
+    ) -> None:
+        """`bad` is by byte [elements width]."""
+        self._add(kind, argument, offsets[bad.any(axis=1)])
+
+    def _add(self, kind: str, argument: Argument, offsets: np.ndarray) -> None:
+        first, count = int(offsets.min()), int(offsets.size)
+        self.launch.problems.append(Problem(kind, argument.name, first, count, self.program))
+
+
+def _each_byte(offsets: np.ndarray, width: int) -> np.ndarray:
+    return offsets[:, None] + np.arange(width)

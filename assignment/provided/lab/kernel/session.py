@@ -1,0 +1,163 @@
+"""A lab: everything that is launched inside it is run and watched here."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import triton
+from torch import Tensor
+from triton.runtime.jit import JITFunction
+
+from ..cost import Cost
+from ..counter import CostCounter, counting_suspended
+from .allocations import Allocations, Fresh
+from .execute import execute
+from .launch import Launch
+from .memory import Argument, Storage
+
+VERSIONS = ("3.6", "3.7")  # of Triton; the interpreter's insides are different in others
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")  # of a launch, beside its arguments
+MOST_PROBLEMS = 5  # that a message lists
+
+
+class KernelFault(AssertionError):
+    """A kernel did what no kernel may: its message lists what, where, in which program."""
+
+
+class Lab:
+    """What was launched, and what it did.
+
+    launches: in order. cost: of the torch operations around them.
+    """
+
+    def __init__(self, seed: int = 0):
+        self.launches: list[Launch] = []
+        self.fresh = Fresh()
+        self._seed = seed
+        self._storages: dict[int, tuple[Storage, Tensor]] = {}
+        self._counter = CostCounter()
+
+    @property
+    def cost(self) -> Cost:
+        return self._counter.cost
+
+    def check(self) -> None:
+        """
+        Raises:
+            KernelFault: a launch read or wrote out of bounds, or what another program writes, or
+                read what nobody had written.
+        """
+        check(self.launches)
+
+    def run(self, kernel: JITFunction, grid, args: tuple, kwargs: dict) -> None:
+        """One launch, of kernel[grid](*args, **kwargs)."""
+        named, options = bound(kernel, args, kwargs)
+        constants = {p.name: named[p.name] for p in kernel.params if p.is_constexpr}
+        size = grid_of(grid, named)
+        launch = Launch(kernel.fn.__name__, size, constants, options.get("num_warps", 4))
+        launch.program_bytes = [0] * launch.programs
+        launch.program_flops = [0] * launch.programs
+        arguments = {
+            name: Argument(name, value, self._storage(value))
+            for name, value in named.items()
+            if isinstance(value, Tensor)
+        }
+        for argument in arguments.values():
+            argument.storage.begin_launch()
+        try:
+            execute(kernel, size, named, arguments, launch, self._seed + len(self.launches))
+        finally:
+            for argument in arguments.values():
+                argument.tell_unique(launch)
+            self.launches.append(launch)
+
+    def _storage(self, tensor: Tensor) -> Storage:
+        address = tensor.untyped_storage().data_ptr()
+        if address not in self._storages:
+            # The tensor is kept, so that no other gets its address.
+            self._storages[address] = (Storage(tensor, self.fresh.is_fresh(tensor)), tensor)
+        storage = self._storages[address][0]
+        if not self.fresh.is_fresh(tensor):
+            storage.written[:] = True  # by torch, meanwhile
+        return storage
+
+
+def check(launches: list[Launch]) -> None:
+    """As `Lab.check`."""
+    lines = [f"{launch.kernel}: {problem}" for launch in launches for problem in launch.problems]
+    if lines:
+        more = [f"… and {len(lines) - MOST_PROBLEMS} more"] if len(lines) > MOST_PROBLEMS else []
+        raise KernelFault("\n".join(lines[:MOST_PROBLEMS] + more))
+
+
+@contextmanager
+def lab(seed: int = 0) -> Iterator[Lab]:
+    """Inside, `kernel[grid](…)` on CPU tensors runs in the lab.
+
+    Args:
+        seed: decides the order of the programs.
+
+    Raises:
+        RuntimeError: this version of Triton is not one that the lab knows.
+    """
+    opened = Lab(seed)
+    with launches_go_to(opened.run), opened._counter, Allocations(opened.fresh):
+        yield opened
+
+
+@contextmanager
+def launches_go_to(run: Callable[[JITFunction, object, tuple, dict], None]) -> Iterator[None]:
+    """Inside, kernel[grid](*args, **kwargs) is run(kernel, grid, args, kwargs).
+
+    Raises:
+        RuntimeError: as `lab`.
+    """
+    if not triton.__version__.startswith(tuple(f"{version}." for version in VERSIONS)):
+        known = ", ".join(VERSIONS)
+        raise RuntimeError(f"the kernel lab knows Triton {known}; this is {triton.__version__}")
+    before = JITFunction.run
+
+    def launch(kernel, *args, grid, warmup=False, **kwargs):
+        with counting_suspended():
+            unwrap(kernel)
+            run(kernel, grid, args, kwargs)
+
+    JITFunction.run = launch
+    try:
+        yield
+    finally:
+        JITFunction.run = before
+
+
+def unwrap(kernel: JITFunction) -> None:
+    """Take off what an import hook (of shape checks, say) has put around a kernel and its helpers:
+    they are not called as functions of Python are."""
+    function = inspect.unwrap(kernel.fn)
+    if function is kernel.fn:
+        return
+    kernel.fn, kernel.__globals__ = function, function.__globals__
+    for value in function.__globals__.values():
+        if isinstance(value, JITFunction):
+            unwrap(value)
+
+
+def bound(kernel: JITFunction, args: tuple, kwargs: dict) -> tuple[dict, dict]:
+    """(every parameter of the kernel by name, options of the launch).
+
+    Raises:
+        TypeError: they do not fit the kernel's parameters.
+    """
+    options = {name: value for name, value in kwargs.items() if name in OPTIONS}
+    others = {name: value for name, value in kwargs.items() if name not in OPTIONS}
+    arguments = inspect.signature(kernel.fn).bind(*args, **others)
+    arguments.apply_defaults()
+    return dict(arguments.arguments), options
+
+
+def grid_of(grid, named: dict[str, object]) -> tuple[int, int, int]:
+    """Programs along three axes; a grid may be a function of the arguments."""
+    size = grid(named) if callable(grid) else grid
+    size = (size,) if isinstance(size, int) else tuple(size)
+    return (*size, *(1,) * (3 - len(size)))
