@@ -55,6 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "group(name): the correctness group a graded test is in")
     config.addinivalue_line("markers", "cost(name): a graded test of a cost; calls `budget` once")
+    sides.as_in_official_grading(False)
     tree = submission.find_tree(config.getoption("--submission"))
     config.stash[RECORDS] = []
     config.stash[_HANGS], config.stash[_SPENT] = Counter(), Counter()

@@ -31,15 +31,6 @@ from tests.staff.weights.measure import ratio
 CALIBRATION, STORIES, LENGTH = 16, 40, 96
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Many small products: threads that wait for each other take longer than the work."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
 def target():
     return load_toy("target")

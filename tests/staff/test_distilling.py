@@ -51,14 +51,11 @@ def small(monkeypatch, tmp_path):
     monkeypatch.setattr(measure, "CURVE_EVERY", 2)
     monkeypatch.setattr(make_distil, "UNFINISHED", tmp_path)
     caches = measure.stories, make_distil.pruned_student
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as the command does: more are many times slower where CPUs are busy
     for cached in caches:
         cached.cache_clear()
     yield tmp_path
     for cached in caches:
         cached.cache_clear()
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -22,15 +22,6 @@ FIGURES = {name: json.loads((WEIGHTS / f"{name}.json").read_text()) for name in 
 STORIES = 12
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Two threads that must wait for each other crawl on a machine that others use, too."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def target():
     return load_toy("target")

@@ -35,12 +35,6 @@ LIKE_SMOLLM2 = LlamaConfig(
 )
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Two threads that must wait for each other crawl on a machine that others use, too."""
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="module")
 def like_smollm2() -> Llama:
     return Llama(LIKE_SMOLLM2, seed=4).requires_grad_(False)

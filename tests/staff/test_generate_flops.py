@@ -16,15 +16,6 @@ PROMPTS = [list(range(5)), list(range(30, 47)), list(range(100, 111))]
 NEW_TOKENS = 12
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Many small products: threads that wait for each other take longer than the work."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 class Meter:
     """Counts the FLOPs of calls, and notes their (rows, columns, tokens attended to)."""
 

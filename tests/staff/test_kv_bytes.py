@@ -55,15 +55,6 @@ OF_EACH_MIX = pytest.mark.parametrize("mix", MIXES)
 HEADS = [(6, 2), (9, 3), (4, 4), (5, 1), (8, 4)]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Many small products: threads that wait for each other take longer than the work."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def make(mix: str, heads: tuple[int, int] = (6, 2), dtype=torch.float64, tied=True):
     layers = MIXES[mix]
     sizes = {"vocab_size": VOCAB, "num_layers": len(layers), "d_model": 22, "d_ff": 30}

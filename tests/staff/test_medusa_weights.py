@@ -27,15 +27,6 @@ FIGURES = json.loads((WEIGHTS / "medusa.json").read_text())
 CHOICES = [tuple(choice) for choice in FIGURES["choices"]]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Two threads that must wait for each other crawl on a machine that others use, too."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def target():
     return load_toy("target")

@@ -16,13 +16,6 @@ from solutions.serving.engine import gather_attention, store_kv
 from solutions.serving.paged_cache import PagedCache
 from tests.staff.serving_hour import BLOCK_SIZES, HAPPENINGS, Hour
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Two threads that must wait for each other crawl on a machine that others use, too."""
-    torch.set_num_threads(1)
-
-
 # ---- the hour
 
 

@@ -48,12 +48,6 @@ NUMBERS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Two threads that must wait for each other crawl on a machine that others use, too."""
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="module")
 def ours():
     try:

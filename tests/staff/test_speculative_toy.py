@@ -39,15 +39,6 @@ class Counted:
         return self._session(tokens, num_tokens)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Many small products: threads that wait for each other take longer than the work."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
 def prompts() -> list[list[int]]:
     """Beginnings of stories that nobody was trained on, of 20 to 41 tokens."""

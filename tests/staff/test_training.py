@@ -28,15 +28,6 @@ DOCUMENTS = [
 STEPS = 11
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """How a sum is divided among threads is no part of what a run promises."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 # The loop
 
 

@@ -25,15 +25,6 @@ FIGURES = {name: json.loads((WEIGHTS / f"{name}.json").read_text()) for name in 
 STORIES = 150  # of the test split; enough to tell 1% of perplexity
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Two threads that must wait for each other crawl on a machine that others use, too."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def tokenizer():
     return load_tokenizer()

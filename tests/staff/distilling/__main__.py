@@ -6,7 +6,6 @@ One training at a time. It can be stopped and called again: build/distilling kee
 """
 
 import argparse
-import fcntl
 import hashlib
 import json
 import re
@@ -23,6 +22,7 @@ from assignment.provided.models import Llama, LlamaConfig
 from tests.staff.distilling import measure, recipe
 from tests.staff.distilling.recipe import BASELINE, SCHEDULE, SEEDS, WAYS
 from tests.staff.heads.measure import over_seeds
+from tests.staff.unfinished import run_alone
 from tests.staff.weights.guess_card import LOSS_EVERY, curve
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -33,20 +33,13 @@ UNFINISHED = REPOSITORY / "build" / "distilling"
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make distil", description=__doc__.split("\n")[0])
     parser.parse_args(arguments)
-    UNFINISHED.mkdir(parents=True, exist_ok=True)
-    with (UNFINISHED / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            parser.error("another make distil is at work in this repository")
-        try:
-            torch.set_num_threads(1)  # models this small gain nothing from more
-            text = json.dumps(results(SEEDS), indent=1, ensure_ascii=False)
-        except KeyboardInterrupt:
-            print("stopped; build/distilling keeps what was done: call it again", file=sys.stderr)
-            return 130
+    return run_alone(parser, UNFINISHED, _make)
+
+
+def _make() -> None:
+    torch.set_num_threads(1)  # models this small gain nothing from more
+    text = json.dumps(results(SEEDS), indent=1, ensure_ascii=False)
     RESULTS.write_text(text + "\n", encoding="utf-8")
-    return 0
 
 
 # ---- the results -------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ It can be stopped and called again: build/heads keeps what was trained and measu
 """
 
 import argparse
-import fcntl
 import hashlib
 import json
 import re
@@ -36,6 +35,7 @@ from tests.staff.heads.recipe import (
     made,
     merged,
 )
+from tests.staff.unfinished import run_alone
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 RESULTS = REPOSITORY / "notebooks" / "heads.json"
@@ -49,18 +49,7 @@ MEASURED = ("nats", "over_grammar", "answered")
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make heads", description=__doc__.split("\n")[0])
     parser.parse_args(arguments)
-    UNFINISHED.mkdir(parents=True, exist_ok=True)
-    with (UNFINISHED / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            parser.error("another make heads is at work in this repository")
-        try:
-            _make()
-        except KeyboardInterrupt:
-            print("stopped; build/heads keeps what was done: call it again", file=sys.stderr)
-            return 130
-    return 0
+    return run_alone(parser, UNFINISHED, _make)
 
 
 def _make() -> None:

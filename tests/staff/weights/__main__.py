@@ -10,7 +10,6 @@ Heads fit the target that they were trained on: train them anew when it is.
 """
 
 import argparse
-import fcntl
 import importlib
 import json
 import math
@@ -28,6 +27,7 @@ from assignment.provided.data.stories import entropy, log_probability
 from assignment.provided.data.tokenizer import StoryTokenizer, load_tokenizer
 from assignment.provided.models import Llama
 from assignment.provided.models.toy import HEADS, WEIGHTS, load_toy
+from tests.staff.unfinished import run_alone
 from tests.staff.weights import measure, ngram
 from tests.staff.weights.card import write_card
 from tests.staff.weights.guess_card import LOSS_EVERY, curve
@@ -57,22 +57,10 @@ def main(arguments: list[str]) -> int:
         old = _figures_in(into)
     except (OSError, ValueError) as error:  # known now rather than after half an hour
         parser.error(f"--into: cannot use {into}: {error}")
-    UNFINISHED.mkdir(parents=True, exist_ok=True)
-    with (UNFINISHED / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            parser.error("another make weights is at work in this repository")
-        try:
-            console = Console(stderr=True)
-            if asked.heads:
-                _make_heads(asked.heads, into, console)
-            else:
-                _make(into, old, console)
-        except KeyboardInterrupt:
-            print("stopped; build/weights keeps what was trained: call it again", file=sys.stderr)
-            return 130
-    return 0
+    console = Console(stderr=True)
+    if asked.heads:
+        return run_alone(parser, UNFINISHED, lambda: _make_heads(asked.heads, into, console))
+    return run_alone(parser, UNFINISHED, lambda: _make(into, old, console))
 
 
 def _figures_in(into: Path) -> dict[str, dict]:
