@@ -40,6 +40,7 @@ from tests.grading.submission import short  # noqa: E402
 # isort: split
 from model_sizes import MODELS  # noqa: E402
 
+NEEDS = "accounting.memory, accounting.latency and compression.quantization"
 GROUP, SCALE_BITS = 128, 16
 Bits = Callable[[int], float]  # of a number in a row of so many
 
@@ -78,7 +79,7 @@ def table(name: str, chip: Chip, length: int, batch: int | None) -> Table:
     config = MODELS[name].config
     made = Table(
         title=f"{name}, {parameters(config) / 1e6:,.0f} million weights, on one {chip.name} "
-        f"({chip.memory / 1e9:g} GB), {length:,} tokens each",
+        f"({chip.memory / 1e9:g} GB),\nsequences of {length:,} tokens",
         box=SIMPLE,
         padding=(0, 1, 0, 0),
     )
@@ -133,7 +134,7 @@ def main() -> int:
     except NotImplementedError as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{short(Path(frame.filename))}: `{frame.name}`"
-        return fail(f"{place} is not written yet, and the table is made by your own code")
+        return fail(f"{place} is not written yet; the table is made by your own {NEEDS}")
     console.print(FORMATS)
     console.print(
         f"Sizes: config.json of {MODELS[asked.model].source}. {CHIPS[asked.chip].source}."

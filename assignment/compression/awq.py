@@ -84,7 +84,7 @@ def fold(
     Args:
         previous: the weight of the operation that makes x: a norm's [I], or a linear layer's
             [I, J], whose rows are divided. It is not changed, nor are `weights`.
-        weights: of all layers that read x.
+        weights: of all layers that read x; none, where only `previous` is wanted.
     """
     raise NotImplementedError
 

@@ -84,9 +84,9 @@ def distil(
 
     The loss of a step is `kd_loss` of the logits of batches(step), plus hidden_weight times
     `hidden_loss` of what the last blocks return (`Llama.hidden`; `Llama.logits` goes on from
-    there). The loop is `train` without a warm-up, with `optimizers`. The teacher runs without
-    gradients and is not changed. All of the student is trained, also where its parameters do not
-    require gradients, as those of a model that was loaded or pruned.
+    there). The loop is `train` without a warm-up, with `optimizers`. The teacher runs under
+    `torch.no_grad` and is not changed. All of the student is trained, also where its parameters do
+    not require gradients, as those of a model that was loaded or pruned.
 
     Args:
         batches: batches(step) -> tokens, and where they are real, for step 0 … steps − 1.

@@ -2,7 +2,7 @@
 
 How much they matter is read off a forward pass over calibration texts, without gradients. What is
 removed leaves no zeros behind: the matrices shrink, and what comes out is a smaller model of the
-same kind.
+same kind. All layers have full attention: `config.attention` is empty.
 
 Minitron: Muralidharan et al., "Compact Language Models via Pruning and Knowledge Distillation",
 2024, arXiv:2407.14679. Block influence: Men et al., "ShortGPT", 2024, arXiv:2403.03853.
@@ -62,6 +62,8 @@ def importance(model: Llama, tokens: Int[Tensor, "B S"]) -> Importance:
     channels: `neuron_importance` of what the two norms of a layer return, which is what enters
         q_proj and gate_proj; summed over all 2·L norms. All layers share the channels.
     layers: `block_influence` of each.
+
+    All in float32, whatever the dtype of the model.
 
     Hint: `record` keeps all of this. 8–12 lines.
     """

@@ -121,7 +121,8 @@ class QuantizedLinear(nn.Module):
     other weights that loads it computes the same.
 
     Args:
-        weight: [O I], any floating dtype. It is not changed, nor needed later.
+        weight: [O I], any floating dtype, may be a Parameter. It is not changed, and nothing of it
+            is kept alive: not on an attribute, nor by autograd (`detach`).
         bits: 8, or 2 … 4.
         per: "row" or a group size, as in `quantize`.
 

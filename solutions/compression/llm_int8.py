@@ -82,7 +82,8 @@ class Int8Linear(nn.Module):
     buffers, so that the state dict is the layer.
 
     Args:
-        weight: [O I], any floating dtype.
+        weight: [O I], any floating dtype, may be a Parameter. Nothing of it is kept alive: not on
+            an attribute, nor by autograd (`detach`).
         threshold: of the activation's outliers.
     """
 

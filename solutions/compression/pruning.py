@@ -2,7 +2,7 @@
 
 How much they matter is read off a forward pass over calibration texts, without gradients. What is
 removed leaves no zeros behind: the matrices shrink, and what comes out is a smaller model of the
-same kind.
+same kind. All layers have full attention: `config.attention` is empty.
 
 Minitron: Muralidharan et al., "Compact Language Models via Pruning and Knowledge Distillation",
 2024, arXiv:2407.14679. Block influence: Men et al., "ShortGPT", 2024, arXiv:2403.03853.
@@ -79,6 +79,8 @@ def importance(model: Llama, tokens: Int[Tensor, "B S"]) -> Importance:
         q_proj and gate_proj; summed over all 2·L norms. All layers share the channels.
     layers: `block_influence` of each.
 
+    All in float32, whatever the dtype of the model.
+
     Hint: `record` keeps all of this. 8–12 lines.
     """
     # BEGIN SOLUTION
@@ -118,8 +120,7 @@ def prune_depth(model: Llama, layers: Sequence[int]) -> Llama:
     for new, old in enumerate(kept):
         for name, weight in model.layers[old].state_dict().items():
             state[f"layers.{new}.{name}"] = weight.clone()
-    attention = model.config.attention[: len(kept)]  # as long as the layers, or empty
-    return _model(replace(model.config, num_layers=len(kept), attention=attention), state)
+    return _model(replace(model.config, num_layers=len(kept)), state)
     # END SOLUTION
 
 

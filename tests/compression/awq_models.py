@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-from assignment.provided.compression import LINEARS, linears, number_of_groups, record
+from assignment.provided.compression import LINEARS, linears, record
 from assignment.provided.models import Llama, LlamaConfig
 from assignment.provided.models.llama import attend_causally
 from assignment.provided.models.rotary import cos_sin_at
 from tests.compression import oracles_awq as oracles
 from tests.compression.awq_inputs import ROOM, assert_at_most, assert_near
+from tests.compression.oracles_quantization import layer_bytes
+from tests.grading.boundary import kept_bytes
 from tests.grading.closeness import assert_equal
 
 __tracebackhide__ = True  # pytest's word: a traceback ends in the test, not here
@@ -76,7 +80,9 @@ def dequantized(result) -> dict[str, Tensor]:
     prefixes = tuple(f"{layer}." for layer in layers)
     state = {name: value.double() for name, value in held.items() if not name.startswith(prefixes)}
     for layer in layers:
-        assert f"{layer}.codes" in held, f"{layer}: expected a QuantizedLinear, found no codes"
+        weight = held.get(f"{layer}.weight")
+        is_plain = weight is not None and weight.is_floating_point()
+        assert not is_plain, f"{layer}: expected a QuantizedLinear, found a layer of plain weights"
         state[f"{layer}.weight"] = result.get_submodule(layer).dequantized().double()
     return state
 
@@ -135,6 +141,18 @@ def _relative(got: Tensor, expected: Tensor) -> float:
     return float((got - expected).square().sum() / expected.square().sum())
 
 
+def assert_as_near(got, expected, nearest):
+    """`block_errors`: none above that of AWQ in float64; on average, half those of rounding."""
+    parts = "attention", "attention that reads where the model reads", "MLP"
+    rows = zip(got, expected, nearest, strict=True)
+    for place, (came, least, alone) in enumerate(rows):
+        part = f"layers.{place // len(parts)}, {parts[place % len(parts)]}"
+        what = f"{part}: error, in those of AWQ in float64 (rounding alone has {alone / least:.3g})"
+        assert_at_most(came / least, 1.02, what)
+    gain = math.exp(sum(math.log(a / b) for a, b in zip(nearest, got, strict=True)) / len(got))
+    assert_at_most(2.0, gain, "the least gain, that over rounding to the nearest")
+
+
 def assert_norms_have_scales(model, state, tokens, bits, group):
     """What each norm was divided by is the scale of an α of the list, and hardly worse than the
     best."""
@@ -172,12 +190,23 @@ def assert_computes_with_its_codes(result, tokens):
     assert_near(got, expected, axes="row place token", what="logits", rounding=1e-4)
 
 
-def assert_codes_alone(model, state, group):
-    """Each linear layer takes what packed codes, zero points and scales take."""
-    for name, layer in linears(model).items():
-        rows, columns = layer.weight.shape
-        groups = number_of_groups(columns, group)
-        words = -(-columns // 8) + -(-groups // 8) + groups
-        held = [value for key, value in state.items() if key.startswith(f"{name}.")]
+def assert_codes_alone(model, result, bits, group):
+    """Each linear layer takes what packed codes, zero points and scales take, in any packing that
+    a `QuantizedLinear` may have; and beside them and the tables the result keeps nothing."""
+    state = dict(result.state_dict().items())
+    layers = linears(model)
+    others = [weight for key, weight in model.state_dict().items() if _owner(key) not in layers]
+    room = sum(weight.numel() * weight.element_size() for weight in others)
+    for name, layer in layers.items():
+        held = [value for key, value in state.items() if _owner(key) == name]
         size = sum(value.numel() * value.element_size() for value in held)
-        assert_equal(size, 4 * rows * words, what=f"bytes of {name}")
+        least, most = layer_bytes(*layer.weight.shape, bits, group)
+        assert_equal(size, min(max(size, least), most + 16), what=f"bytes of {name}")
+        room += most + 16
+    kept = kept_bytes(result)
+    assert_equal(kept, min(kept, room), what="bytes that the result keeps, on attributes too")
+
+
+def _owner(key: str) -> str:
+    """The module that a name in a state dict belongs to."""
+    return key.rpartition(".")[0]

@@ -38,6 +38,21 @@ def kd_loss(
     return torch.tensor(value, dtype=torch.float64), gradient
 
 
+def rounding_of(
+    student: Tensor, teacher: Tensor, temperature: float = 1.0, real: Tensor | None = None
+) -> float:
+    """What float32 may cost the loss, however small that is: it is a sum of differences of
+    logarithms, each of which is rounded like the logits, times probabilities, which are as rough as
+    their own logarithms."""
+    eps, costs = torch.finfo(torch.float32).eps, []
+    for b, t in places_of(student, real):
+        ours, theirs = (x[b, t][x[b, t].isfinite()].abs().max().item() for x in (student, teacher))
+        one = slice(b, b + 1), slice(t, t + 1)
+        loss = kd_loss(student[one], teacher[one], temperature)[0].item()
+        costs.append(temperature * (ours + theirs) + theirs / temperature * loss)
+    return eps * sum(costs) / len(costs)
+
+
 def hidden_loss(
     student: Tensor, teacher: Tensor, projection: Tensor, real: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -47,20 +47,20 @@ def assert_near(got, expected, *, axes="", what="", near=2e-6):
     assert_close(got, expected, naive=naive, axes=axes, what=what)
 
 
-def assert_weights(model, expected):
-    """All weights, by name, bit by bit and in their dtypes."""
+def assert_weights(model, expected, note=""):
+    """All weights, by name, bit by bit and in their dtypes; `note` says when or which."""
     state = state_of(model)
-    assert_equal(sorted(state), sorted(expected), what="names of the weights")
+    assert_equal(sorted(state), sorted(expected), what=f"names of the weights{note}")
     for name, weight in expected.items():
         assert_equal(state[name], weight, axes="row column" if weight.dim() == 2 else "channel",
-                     what=name)  # fmt: skip
-        assert_equal(state[name].dtype, weight.dtype, what=f"dtype of {name}")
+                     what=f"{name}{note}")  # fmt: skip
+        assert_equal(state[name].dtype, weight.dtype, what=f"dtype of {name}{note}")
 
 
-def assert_model(draw, got, config, weights):
+def assert_model(draw, got, config, weights, note=""):
     """`got` has these sizes and weights, and computes what such a model does."""
     assert_equal(got.config, config, what="config")
-    assert_weights(got, weights)
+    assert_weights(got, weights, note)
     tokens = draw_tokens(draw, config)
     if got.dtype == torch.bfloat16:  # its logits are rounded at each step
         return
@@ -70,10 +70,10 @@ def assert_model(draw, got, config, weights):
 
 def assert_apart(draw, model, weights, result):
     """`model` still has `weights`, and neither it nor `result` changes with the other."""
-    assert_weights(model, weights)
+    assert_weights(model, weights, " of the old model, which was to stay as it was")
     kept = state_of(result)
     model.load_state_dict({name: weight + 1 for name, weight in weights.items()})
-    assert_weights(result, kept)
+    assert_weights(result, kept, " of the new model, after the old one was changed")
     spoilt = state_of(model)
     result.load_state_dict({name: weight - 1 for name, weight in kept.items()})
-    assert_weights(model, spoilt)
+    assert_weights(model, spoilt, " of the old model, after the new one was changed")

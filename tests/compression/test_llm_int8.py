@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -14,7 +16,7 @@ from submission.compression.llm_int8 import (
     relative_error,
 )
 from tests.compression import oracles_llm_int8 as oracles
-from tests.grading.boundary import call_then_spoil, watch
+from tests.grading.boundary import call_then_spoil, call_with_parameters, kept_bytes, watch
 from tests.grading.closeness import assert_close, assert_equal
 from tests.grading.refusal import assert_value_error
 
@@ -203,6 +205,18 @@ class TestLayer:
         least, most = OUTPUTS * INPUTS, OUTPUTS * (INPUTS + 4) + 16
         assert_equal(got, min(max(got, least), most), what="bytes of the state dict")
         assert_equal(len(list(layer.parameters())), 0, what="parameters (all is to be buffers)")
+
+    def test_it_keeps_nothing_else(self, draw):
+        """No float weight on an attribute, in a memo or in autograd's graph, also where it was a
+        parameter."""
+        weight, x = draw.normal(OUTPUTS, INPUTS), activation(draw, [8])
+        by_parameter = partial(call_with_parameters, Int8Linear)
+        for given, build in (("tensor", Int8Linear), ("parameter", by_parameter)):
+            layer = build(weight)
+            layer(x)
+            kept = kept_bytes(layer)
+            what = f"bytes that a layer made of a {given} keeps, attributes and graphs included"
+            assert_equal(kept, min(kept, OUTPUTS * (INPUTS + 4) + 16), what=what)
 
     def test_the_weight_stays_the_callers(self, draw):
         x, weight = activation(draw, [8]), draw.normal(OUTPUTS, INPUTS)

@@ -138,6 +138,23 @@ class TestImportance:
             self._assert_importance(got, oracles.importance(UNTIED, weights, tokens))
         assert_weights(model, weights)
 
+    def test_again_for_another_model(self, draw):
+        """The same texts, other weights."""
+        tokens = draw_tokens(draw, UNTIED)
+        for _ in range(2):
+            weights = oracles.draw_weights(draw, UNTIED)
+            got = importance(new_model(UNTIED, weights), tokens)
+            self._assert_importance(got, oracles.importance(UNTIED, weights, tokens))
+
+    def test_of_a_bfloat16_model(self, draw):
+        """Its importance is float32: bfloat16 makes unequal parts equal."""
+        weights = oracles.draw_weights(draw, UNTIED, torch.bfloat16)
+        got = importance(new_model(UNTIED, weights, torch.bfloat16), draw_tokens(draw, UNTIED))
+        for part in fields(got):
+            dtype = getattr(got, part.name).dtype
+            fine = torch.finfo(dtype).eps <= torch.finfo(torch.float32).eps
+            assert fine, f"{part.name}: expected float32, got {dtype}"
+
     def _assert_importance(self, got, expected):
         axes = {"kv_heads": "layer head", "neurons": "layer neuron"}
         axes |= {"channels": "channel", "layers": "layer"}
@@ -237,7 +254,8 @@ class TestWidth:
         for sizes in ((2, 14, 11), (2, 25, 20), (1, 3, 2)):
             parts = draw_importance(draw, TIED, levels)
             got = prune_width(model, parts, *sizes)
-            assert_model(draw, got, *oracles.narrowed(TIED, weights, parts, sizes))
+            expected = oracles.narrowed(TIED, weights, parts, sizes)
+            assert_model(draw, got, *expected, ", some parts being equally important")
 
     def test_the_model_stays_as_it_was(self, draw):
         for sizes in ((2, 20, 16), (3, 29, 22)):
@@ -303,7 +321,8 @@ class TestSearch:
         one = {"num_layers": [3], "num_kv_heads": [1], "d_ff": [52], "d_model": [12]}
         ((candidate, size),) = oracles.configs(config, one)
         for budget, tolerance in (
-            (size - 1, 1.0), (size, 0.0), (size + 1, 0.0), (4 * size, 0.75), (4 * size + 4, 0.75),
+            (size - 1, 1.0), (size, 0.0), (size + 1, 0.0),
+            (4 * size, 0.75), (4 * size + 1, 0.75), (4 * size + 4, 0.75),
         ):  # fmt: skip
             fits = (1 - tolerance) * budget <= size <= budget
             got = search_configs(config, budget, **one, tolerance=tolerance)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -20,7 +22,7 @@ from submission.compression.quantization import (
 from submission.provided.models import DelegatingCache, GrowingCache
 from tests.compression import oracles_quantization as oracles
 from tests.compression.quantized_cache import HEAD_DIM, HEADS, ROWS, Watched
-from tests.grading.boundary import call_then_spoil, watch
+from tests.grading.boundary import call_then_spoil, call_with_parameters, kept_bytes, watch
 from tests.grading.closeness import assert_close, assert_equal
 from tests.grading.refusal import assert_value_error
 
@@ -298,6 +300,21 @@ class TestLayer:
         least, most = oracles.layer_bytes(OUTPUTS, INPUTS, bits, per)
         assert_equal(got, min(max(got, least), most + 16), what="bytes of the state dict")
         assert_equal(len(list(layer.parameters())), 0, what="parameters (all is to be buffers)")
+
+    @LAYERS
+    def test_it_keeps_nothing_else(self, draw, bits, per):
+        """No float weight on an attribute, in a memo or in autograd's graph, also where it was a
+        parameter; in memory, codes may be rows of whole groups."""
+        weight, x = draw.normal(OUTPUTS, INPUTS), draw.normal(3, INPUTS)
+        _, most = oracles.layer_bytes(OUTPUTS, INPUTS, bits, per)
+        room = most + 16 + (0 if per == "row" else OUTPUTS * (-INPUTS % per))
+        by_parameter = partial(call_with_parameters, QuantizedLinear)
+        for given, build in (("tensor", QuantizedLinear), ("parameter", by_parameter)):
+            layer = build(weight, bits, per)
+            layer(x), layer.dequantized()
+            kept = kept_bytes(layer)
+            what = f"bytes that a layer made of a {given} keeps, attributes and graphs included"
+            assert_equal(kept, min(kept, room), what=what)
 
     def test_the_weight_stays_the_callers(self, draw):
         weight = draw.normal(OUTPUTS, INPUTS)

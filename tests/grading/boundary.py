@@ -110,6 +110,27 @@ def parameter_grads(
     return sides.parameter_grads(module, inputs, cotangent)
 
 
+def call_with_parameters(target: Callable, *args) -> object:
+    """Call `target`; its tensors of floats are parameters that are trained, as a layer's weight."""
+    if is_remote(target):
+        return proxy.request("call_with_parameters", target=target, args=list(args))
+    return sides.call_with_parameters(target, args)
+
+
+def kept_bytes(holder: object) -> int:
+    """Bytes of memory of all tensors and arrays that an object keeps alive, each once.
+
+    Reached from its attributes: buffers, modules, what lists and closures hold, what a view is of,
+    and what autograd would go back to.
+    """
+    if not is_remote(holder):
+        return sides.kept_bytes(holder)
+    size = proxy.request("kept_bytes", holder=holder)
+    if type(size) is not int or size < 0:
+        raise SubmissionError("the count of kept bytes in the submission's process is nonsense")
+    return size
+
+
 def check_cost(cost: object) -> None:
     """
     Raises:

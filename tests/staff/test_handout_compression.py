@@ -54,18 +54,24 @@ def test_bits_of_a_weight(facts):
     for (bits, group, scale, zero), row in zip(kinds, facts["row-bits"], strict=True):
         for columns, stated in zip((D, SHORT), row, strict=True):
             starts = range(0, columns, group or columns)
-            laid_out = columns * bits + sum(scale + zero for _ in starts)
+            zeros = sum(zero for _ in starts)
+            if (bits, scale) == (4, 32):  # as QuantizedLinear: eight to a word, the last not full
+                zeros = 32 * len(range(0, len(starts), 8))
+            laid_out = columns * bits + scale * len(starts) + zeros
             assert stated == pytest.approx(laid_out / columns, rel=1e-12)
-            assert stated == pytest.approx(
-                quantization.bits_per_weight(columns, bits, group or columns, scale, zero)
-            )
+            if zeros == zero * len(starts):
+                assert stated == pytest.approx(
+                    quantization.bits_per_weight(columns, bits, group or columns, scale, zero)
+                )
+    assert round(facts["row-bits"][-1][1], 3) == 4.333
 
 
 def test_a_layer_keeps_the_bytes_that_the_table_says(facts):
     for row, (bits, per) in zip(facts["row-bits"][-2:], ((8, "row"), (4, 128)), strict=True):
-        layer = quantization.QuantizedLinear(torch.randn(3, D), bits, per)
-        kept = sum(tensor.nbytes for tensor in layer.state_dict().values())
-        assert 8 * kept / (3 * D) == pytest.approx(row[0])
+        for columns, stated in zip((D, SHORT), row, strict=True):
+            layer = quantization.QuantizedLinear(torch.randn(3, columns), bits, per)
+            kept = sum(tensor.nbytes for tensor in layer.state_dict().values())
+            assert 8 * kept / (3 * columns) == pytest.approx(stated)
 
 
 # --- grids ---------------------------------------------------------------------------------------
@@ -193,16 +199,21 @@ def test_the_curve_over_alpha():
 
 
 def test_configs_of_half_the_toy(facts):
-    """Every one of the grid is built, and its parameters counted."""
+    """Every one of the grid is built, and its parameters counted; the toy's students are these."""
     target = load_toy("target")
     config, whole = target.config, sum(p.numel() for p in target.parameters())
     sizes = {"num_layers": (6, 5, 4, 3), "num_kv_heads": (2, 1),
-             "d_ff": (352, 264, 176), "d_model": (192, 160, 128, 96)}  # fmt: skip
+             "d_ff": (352, 288, 224, 192, 128), "d_model": (192, 176, 160, 144)}  # fmt: skip
     found = pruning.search_configs(config, whole // 2, **sizes)
     built = [sum(p.numel() for p in type(target)(c).parameters()) for c in found]
     assert built == sorted(built, reverse=True) and whole == 1_933_056
     stated = [[asdict(c)[name] for name in sizes] for c in found]
     assert facts["half-toys"] == [[*s, n] for s, n in zip(stated, built, strict=True)]
+    tried = json.loads((ROOT / "notebooks/distilling.json").read_text(encoding="utf-8"))["sizes"]
+    trained = [[one["config"][name] for name in sizes] for one in tried]
+    assert sorted(trained) == sorted(stated)
+    losses = [one["after"] for one in tried if one["after"] is not None]
+    assert losses == sorted(losses) and losses == [one["after"] for one in tried[: len(losses)]]
 
 
 # --- distillation --------------------------------------------------------------------------------
@@ -242,3 +253,23 @@ def test_what_is_said_of_the_toy_students():
     assert pruned["over_grammar"]["high"] < on_text["over_grammar"]["low"]
     assert on_text["over_grammar"]["high"] < scratch["over_grammar"]["low"] / 3
     assert scratch["minus_baseline"]["high"] < 0
+
+
+# --- SmolLM2 -------------------------------------------------------------------------------------
+
+
+def test_intervals_of_what_smollm2_loses():
+    """Student's t of the differences, window by window."""
+    [stated] = query("smollm2-lost")
+    text = (ROOT / "notebooks/smollm2_compression.json").read_text(encoding="utf-8")
+    rows = json.loads(text)["ways"]
+    windows = {row["way"]: torch.tensor(row["windows"], dtype=torch.float64) for row in rows}
+    plain = windows.pop("float32")
+    factor = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571}[len(plain) - 1]
+    assert stated.keys() == windows.keys()
+    for way, after in windows.items():
+        lost = after - plain
+        half = factor * lost.std().item() / len(plain) ** 0.5
+        found = stated[way]
+        assert found["mean"] == pytest.approx(lost.mean().item(), rel=1e-9)
+        assert (found["high"] - found["low"]) / 2 == pytest.approx(half, rel=2e-3)

@@ -233,8 +233,8 @@ def test_a_stub_is_named(tmp_path, solved, file, function):
     run = python("notebooks/memory.py", folder=tmp_path)
     assert run.returncode == 1
     assert run.stderr == (
-        f"memory: assignment/{file}: `{function}` is not written yet, "
-        "and the table is made by your own code\n"
+        f"memory: assignment/{file}: `{function}` is not written yet; the table is made by "
+        "your own accounting.memory, accounting.latency and compression.quantization\n"
     )
 
 

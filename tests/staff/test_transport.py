@@ -16,7 +16,14 @@ import torch
 from assignment.provided.models import LlamaConfig
 from assignment.provided.speculative import Draft
 from tests.grading.alarm import alarm
-from tests.grading.boundary import grad_of, observe, parameter_grads, watch
+from tests.grading.boundary import (
+    call_with_parameters,
+    grad_of,
+    kept_bytes,
+    observe,
+    parameter_grads,
+    watch,
+)
 from tests.grading.errors import GraderError, OutOfTime, ServerDied, SubmissionError
 from tests.grading.transport import proxy
 from tests.grading.transport.forkserver import ForkServer
@@ -24,7 +31,7 @@ from tests.grading.transport.proxy import Name
 from tests.grading.transport.wire import Blob, Codec, WireError
 
 SUBMISSION = """
-import os, signal, sys, time
+import copy, os, signal, sys, time
 import torch
 from assignment.provided.models import LlamaConfig
 from assignment.provided.speculative import Draft
@@ -50,6 +57,7 @@ def twice(function, x): return function(function(x))
 def apply_to(counter, function): return function(counter)
 def give_back(function): return function
 def make_adder(n): return lambda x: x + n
+def copied(value): return copy.deepcopy(value)
 def make_linear(trained): return torch.nn.Linear(2, 1, bias=False).requires_grad_(trained)
 def total(counter): return counter.count
 
@@ -448,6 +456,18 @@ def test_gradients_of_parameters_cross():
     assert got.keys() == {"weight"} and torch.equal(got["weight"], torch.tensor([[1.0, 2.0]]))
     with pytest.raises(SubmissionError, match="does not depend on any parameter"):
         parameter_grads(thing("make_linear")(False), torch.ones(2))
+
+
+def test_kept_bytes_cross():
+    assert kept_bytes(thing("make_linear")(True)) == 8
+    assert kept_bytes(call_with_parameters(thing("make_adder"), torch.ones(3))) == 12
+
+
+def test_a_test_s_function_is_copied_as_functions_are():
+    def mine():
+        pass
+
+    assert thing("copied")([mine, 3]) == [mine, 3]
 
 
 def test_the_same_child_serves_a_test_and_a_fresh_one_the_next(server):

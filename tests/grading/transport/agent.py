@@ -136,6 +136,12 @@ class Agent(Codec):
     def _do_parameter_grads(self, target, inputs, cotangent):
         return sides.parameter_grads(target, inputs, cotangent)
 
+    def _do_call_with_parameters(self, target, args):
+        return sides.call_with_parameters(target, args)
+
+    def _do_kept_bytes(self, holder):
+        return sides.kept_bytes(holder)
+
     def _do_in_lab(self, target, args, send):
         return sides.in_far_lab(target, args, send)
 
@@ -209,6 +215,9 @@ class Callback:
 
     def __call__(self, *args, **kwargs):
         return sides.uncounted(self._agent.call_back)(self.id, args, kwargs)
+
+    def __deepcopy__(self, memo):
+        return self  # as a function does: a module with hooks can be copied
 
 
 def _grader_exception(described: dict) -> Exception:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from assignment.provided.lab.counter import CostCounter, counting_suspended
 from tests.grading.errors import SubmissionError
+from tests.grading.transport.kept import kept_bytes as kept_bytes
 from tests.grading.transport.wire import bytes_of, is_provided_dataclass
 
 
@@ -123,6 +124,12 @@ def _gradients(value: Tensor, leaves: list, cotangent: Tensor | None, what: str)
     grads = torch.autograd.grad(value, leaves, weights, allow_unused=True)
     zeros = [torch.zeros_like(leaf) for leaf in leaves]
     return [z if g is None else g for g, z in zip(grads, zeros, strict=True)]
+
+
+def call_with_parameters(target: Callable, args: Sequence) -> object:
+    """Call `target`, with parameters in place of tensors of floats."""
+    given = [torch.nn.Parameter(arg) if _is_differentiable(arg) else arg for arg in args]
+    return target(*given)
 
 
 def in_lab(target: Callable, args: Sequence, seed: int) -> tuple:

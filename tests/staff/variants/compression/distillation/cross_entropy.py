@@ -66,8 +66,9 @@ def distil(
     lessons = []
     for step in range(steps):
         tokens, real = batches(step)
-        states = teacher.hidden(tokens).detach()
-        lessons.append((tokens, real, states, teacher.logits(states).detach()))
+        with torch.set_grad_enabled(False):
+            states = teacher.hidden(tokens)
+            lessons.append((tokens, real, states, teacher.logits(states)))
 
     def loss(step):
         tokens, real, states, logits = lessons[step]

@@ -57,6 +57,11 @@ def _places(tensor: Tensor, real: Tensor | None) -> list[tuple[int, int]]:
     return places
 
 
+@torch.no_grad()
+def asked(teacher, tokens):
+    return teacher(tokens)
+
+
 def distil(
     student: Llama,
     teacher: Llama,
@@ -77,9 +82,9 @@ def distil(
 
     def loss(step: int) -> Tensor:
         tokens, real = batches(step)
-        value = kd_loss(student(tokens), teacher(tokens), temperature, real)
+        value = kd_loss(student(tokens), asked(teacher, tokens), temperature, real)
         if hidden_weight:
-            states = student.hidden(tokens), teacher.hidden(tokens)
+            states = student.hidden(tokens), asked(teacher.hidden, tokens)
             value = value + hidden_weight * hidden_loss(*states, None, real)
         return value
 
