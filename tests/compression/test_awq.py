@@ -230,7 +230,7 @@ class TestClipping:
     def test_a_large_weight_that_is_hardly_read(self, draw):
         """It makes the steps of all others coarse: clipping saves more than half of the error."""
         weight, x = draw.normal(30, 64), draw.normal(80, 64)
-        weight[:, 5], x[:, 5] = 8.0, 0.01 * x[:, 5]
+        weight[:, 5], x[:, 5] = 16.0, 0.01 * x[:, 5]
         states = weight, clipped(weight, x, 3, 64)
         before, after = (
             ((oracles.rounded(state.double(), 3, 64) - weight) @ x.double().T).square().sum().item()
