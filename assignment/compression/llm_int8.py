@@ -28,6 +28,8 @@ def int8_matmul(x: Int8[Tensor, "T I"], weight: Int8[Tensor, "O I"]) -> Int32[Te
     """x · weightᵀ, exact: sums in 32 bits.
 
     127² · I passes what float16 can hold at I = 5, and the integers that float32 can at I = 1041.
+
+    Hint: which dtypes hold every integer up to 127² · I, and which of them are multiplied fast?
     """
     raise NotImplementedError
 
@@ -45,6 +47,8 @@ def llm_int8_matmul(
 
     A row of zeros stays zeros; one whose values are all near 1e-6 is scaled like any other. The
     weight may have another dtype than x.
+
+    Hint: one helper, from rows to codes and scales, serves x and weight. About 15 lines with it.
     """
     raise NotImplementedError
 
