@@ -7,6 +7,7 @@ Exit status: 0 whatever the points, 3 when the grader itself was at fault, 2 for
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -30,6 +31,8 @@ def main() -> int:
     hide_from_other_processes()
     try:
         server = ForkServer()
+        # Torch's optimizers make a folder for a compiler that is not used: it goes with this one.
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(server.folder / "torchinductor")
         limits.limit_the_grader()
         from tests.grading.grade import grade  # slow: torch. The server's process imports it, too
 
