@@ -61,9 +61,8 @@ class Access:
         self._count("loaded", argument, offsets, width)
         where = self._bytes(argument, offsets, width)
         storage = argument.storage
-        if not storage.written[where].all():
-            self._report("unwritten read", argument, offsets, ~storage.written[where], width)
-        self._report_others("race", argument, offsets, storage.writer[where], width)
+        self._report("unwritten read", argument, offsets, ~storage.written[where])
+        self._report_race(argument, offsets, storage.writer[where])
         self._mark(storage.reader, where)
         return inside
 
@@ -74,8 +73,8 @@ class Access:
         where = self._bytes(argument, offsets, width)
         storage = argument.storage
         storage.written[where] = True
-        self._report_others("race", argument, offsets, storage.writer[where], width)
-        self._report_others("race", argument, offsets, storage.reader[where], width)
+        self._report_race(argument, offsets, storage.writer[where])
+        self._report_race(argument, offsets, storage.reader[where])
         self._mark(storage.writer, where)
         return inside
 
@@ -85,9 +84,7 @@ class Access:
         for kind in ("loaded", "stored"):
             self._count(kind, argument, offsets, width)
         where = self._bytes(argument, offsets, width)
-        if not argument.storage.written[where].all():
-            unwritten = ~argument.storage.written[where]
-            self._report("unwritten read", argument, offsets, unwritten, width)
+        self._report("unwritten read", argument, offsets, ~argument.storage.written[where])
         argument.storage.written[where] = True
         return inside
 
@@ -126,18 +123,14 @@ class Access:
         alone = (before == NOBODY) | (before == self.index)
         by_program[where] = np.where(alone, self.index, SEVERAL)
 
-    def _report_others(
-        self, kind: str, argument: Argument, offsets: np.ndarray, by: np.ndarray, width: int
-    ) -> None:
-        others = (by != NOBODY) & (by != self.index)
-        if others.any():
-            self._report(kind, argument, offsets, others, width)
+    def _report_race(self, argument: Argument, offsets: np.ndarray, by: np.ndarray) -> None:
+        """`by`: the last program at each byte [elements width]."""
+        self._report("race", argument, offsets, (by != NOBODY) & (by != self.index))
 
-    def _report(
-        self, kind: str, argument: Argument, offsets: np.ndarray, bad: np.ndarray, width: int
-    ) -> None:
+    def _report(self, kind: str, argument: Argument, offsets: np.ndarray, bad: np.ndarray) -> None:
         """`bad` is by byte [elements width]."""
-        self._add(kind, argument, offsets[bad.any(axis=1)])
+        if bad.any():
+            self._add(kind, argument, offsets[bad.any(axis=1)])
 
     def _add(self, kind: str, argument: Argument, offsets: np.ndarray) -> None:
         first, count = int(offsets.min()), int(offsets.size)
