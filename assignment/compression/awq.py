@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from assignment.provided.compression import linears, record, with_linears
 from assignment.provided.models import Llama, LlamaConfig

@@ -285,12 +285,14 @@ def draw_layer(draw, sizes, d_model=D_MODEL):
 
 
 def assert_layer(got, x, weights, sizes, first=0):
-    """`got` is the layer's output for the whole sequences x from position `first` on."""
+    """`got` is the layer's output for the whole sequences x from position `first` on. Float32
+    knows an angle at position 300 up to 300 · 2⁻²⁴; a tenth of that is left in a mean over keys."""
     assert got.dtype == x.dtype, f"expected the dtype of x, {x.dtype}, got {got.dtype}"
     expected, naive = (
         oracles.layer(x, weights, sizes, THETA, dtype)[:, first:]
         for dtype in (torch.float64, x.dtype)
     )
+    naive = out_of_luck(naive, expected, level=16.0).to(x.dtype)
     assert_close(got, expected, naive=naive, axes="batch seq d_model")
 
 

@@ -19,6 +19,8 @@ from tests.grading.closeness import assert_equal
 
 __tracebackhide__ = True  # pytest's word: a traceback ends in the test, not here
 
+LEAST_GAIN = 1.5  # of AWQ over rounding to the nearest
+
 # No width is a multiple of the group, so that every row ends in a short one.
 GROUPED = LlamaConfig(37, 2, d_model=40, num_heads=6, num_kv_heads=2, head_dim=10, d_ff=56)
 UNTIED = LlamaConfig(
@@ -142,7 +144,8 @@ def _relative(got: Tensor, expected: Tensor) -> float:
 
 
 def assert_as_near(got, expected, nearest):
-    """`block_errors`: none above that of AWQ in float64; on average, half those of rounding."""
+    """`block_errors`: none above that of AWQ in float64; on average, two thirds of rounding's (AWQ's
+    are a quarter of them in the median draw; one draw in thousands had 1 / 1.97)."""
     parts = "attention", "attention that reads where the model reads", "MLP"
     rows = zip(got, expected, nearest, strict=True)
     for place, (came, least, alone) in enumerate(rows):
@@ -150,7 +153,7 @@ def assert_as_near(got, expected, nearest):
         what = f"{part}: error, in those of AWQ in float64 (rounding alone has {alone / least:.3g})"
         assert_at_most(came / least, 1.02, what)
     gain = math.exp(sum(math.log(a / b) for a, b in zip(nearest, got, strict=True)) / len(got))
-    assert_at_most(2.0, gain, "the least gain, that over rounding to the nearest")
+    assert gain >= LEAST_GAIN, f"gain over rounding: expected at least {LEAST_GAIN}, got {gain:.3g}"
 
 
 def assert_norms_have_scales(model, state, tokens, bits, group):
