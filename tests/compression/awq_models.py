@@ -144,8 +144,8 @@ def _relative(got: Tensor, expected: Tensor) -> float:
 
 
 def assert_as_near(got, expected, nearest):
-    """`block_errors`: none above that of AWQ in float64; on average, two thirds of rounding's (AWQ's
-    are a quarter of them in the median draw; one draw in thousands had 1 / 1.97)."""
+    """`block_errors`: none above that of AWQ in float64; on average, well below rounding's (a
+    quarter of it in the median draw, 1 / 1.97 in the worst of thousands)."""
     parts = "attention", "attention that reads where the model reads", "MLP"
     rows = zip(got, expected, nearest, strict=True)
     for place, (came, least, alone) in enumerate(rows):
