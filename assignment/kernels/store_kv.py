@@ -1,0 +1,34 @@
+"""Write new keys and values into a paged cache: a scatter, and the simplest kernel of a server.
+
+Each step of the engine brings the keys and values of a few tokens, and each belongs in a slot of
+its own, anywhere in the cache. Nothing is computed, so bytes are all there is: each is read once
+and written once.
+
+Axes: T tokens; K KV heads of H channels.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def store_kv(
+    k: Float[Tensor, "T K H"],
+    v: Float[Tensor, "T K H"],
+    k_cache: Float[Tensor, "blocks block_size K H"],
+    v_cache: Float[Tensor, "blocks block_size K H"],
+    slots: Int[Tensor, "T"],
+) -> None:
+    """Write each token's key and value, in place, into its slot: block · block_size + offset.
+
+    Args:
+        k, v: of new tokens, float16, bfloat16 or float32. A token's K · H elements lie together;
+            tokens may lie apart, as they do in a slice of a fused projection. Not changed.
+        k_cache, v_cache: contiguous, of the same dtype. No other slot changes.
+        slots: int64 or int32, different for all tokens; −1 for a token that is not to be stored.
+
+    Hint: a cache of more than 2³¹ elements is an everyday size. About 15 lines with the kernel.
+    """
+    raise NotImplementedError

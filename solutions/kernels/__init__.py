@@ -1,0 +1,1 @@
+"""Kernels: what the other units do in PyTorch, written for the chip."""
