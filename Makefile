@@ -81,9 +81,9 @@ notebooks: ## execute every notebook
 	@$(PY) notebooks/execute.py $(ARGS)
 
 .PHONY: bench
-bench: ## measure SmolLM2 (BENCH=speed, serving, speculative, compression; 10 minutes, run nothing else)
-	@$(call need,real dev)
-	@for bench in $(or $(BENCH),speed serving); do $(PY) "notebooks/smollm2_$$bench.py" || exit 1; done
+bench: ## time SmolLM2 for 10 minutes (BENCH=speed, serving, speculative, compression), or a GPU (kernels)
+	@$(call need,$(if $(filter kernels,$(BENCH)),,real dev))
+	@for bench in $(or $(BENCH),speed serving); do $(PY) notebooks/*_"$$bench".py || exit 1; done
 
 .PHONY: memory
 memory: ## what a model takes on a chip, and its speed (MODEL=llama-3-8b CHIP=H100 LENGTH=1024 BATCH=)

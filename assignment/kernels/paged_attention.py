@@ -32,21 +32,24 @@ def paged_attention(
 
     Args:
         q: float16, bfloat16 or float32; contiguous, as all tensors here. Not changed; nothing is.
+            N is a multiple of K: query head n reads KV head n // (N // K).
         k_cache, v_cache: of the dtype of q. Token i of a request lies in slot i % block_size of its
             block i // block_size. What is no token's may hold anything, even NaN.
-        block_tables: int32; row b has the blocks of request b, then −1.
+        block_tables: int32; row b has the blocks of request b, then −1. Requests may share blocks.
         lengths: int32, tokens of each request, the new one included; 0 for a row of a padded batch,
             whose result is zeros.
         max_length: at least the largest length. A launcher that asked the GPU would wait for it.
         scale: factor of the scores, 1/√H mostly.
-        window: how many tokens each query sees, its own included. What lies before is never loaded.
-        num_splits: among how many programs the tokens of a request and KV head are divided; by
-            default as many as keep an H100 busy.
+        window: how many tokens each query sees, its own included. Blocks that lie before it are
+            never loaded, and may hold anything.
+        num_splits: among how many programs the tokens of a request and KV head are divided, which
+            may be more than there are tokens; by default as many as keep an H100 busy.
 
     Returns:
-        In the dtype of q. Scores, softmax and sums in float32.
+        In the dtype of q. Scores, softmax and sums in float32. All of it is computed by kernels.
 
     Hint: keep for each split its mean and log Σ exp(score), and mind the splits that have no token.
-    About 90 lines with both kernels.
+    `tl.dot` wants at least 16 query heads: pad the group with rows that are never stored. About 90
+    lines with both kernels.
     """
     raise NotImplementedError

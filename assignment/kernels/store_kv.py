@@ -4,10 +4,9 @@ Each step of the engine brings the keys and values of a few tokens, and each bel
 its own, anywhere in the cache. Nothing is computed, so bytes are all there is: each is read once
 and written once.
 
-Axes: T tokens; K KV heads of H channels.
+Axes: T tokens, which may be none; K KV heads of H channels.
 """
 
-import torch
 import triton
 import triton.language as tl
 from jaxtyping import Float, Int
@@ -23,12 +22,15 @@ def store_kv(
 ) -> None:
     """Write each token's key and value, in place, into its slot: block · block_size + offset.
 
+    The work is a kernel's: what torch moves beside it counts as bytes, too.
+
     Args:
         k, v: of new tokens, float16, bfloat16 or float32. A token's K · H elements lie together;
             tokens may lie apart, as they do in a slice of a fused projection. Not changed.
         k_cache, v_cache: contiguous, of the same dtype. No other slot changes.
         slots: int64 or int32, different for all tokens; −1 for a token that is not to be stored.
 
-    Hint: a cache of more than 2³¹ elements is an everyday size. About 15 lines with the kernel.
+    Hint: a cache of more than 2³¹ elements is an everyday size, and slots may be int32. About 15
+    lines with the kernel.
     """
     raise NotImplementedError

@@ -17,16 +17,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 # BEGIN SOLUTION
-TILE = 64  # tokens that a program looks at together
+TILE = 64  # tokens that a program looks at together; twice as many where they are small
 MULTIPROCESSORS = 132  # that there should be work for: those of an H100
 
 
 @triton.jit
 def _split_kernel(
-    q, k_cache, v_cache, tables, lengths, out, log_sums, scale, table_stride,
-    WINDOW: tl.constexpr, SPLITS: tl.constexpr, GROUP: tl.constexpr, HEADS: tl.constexpr,
-    KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    q, k_cache, v_cache, tables, lengths, out, log_sums, scale, table_stride, splits,
+    WINDOW: tl.constexpr, GROUP: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """The query heads of one KV head, over one split of a request's tokens.
 
@@ -44,7 +44,7 @@ def _split_kernel(
     begin = end * 0
     if WINDOW:
         begin = tl.maximum(end - WINDOW, 0)
-    share = tl.cdiv(tl.cdiv(end - begin, SPLITS), TILE) * TILE  # tokens of a split
+    share = tl.cdiv(tl.cdiv(end - begin, splits), TILE) * TILE  # tokens of a split
     begin += split * share
     end = tl.minimum(begin + share, end)
 
@@ -69,28 +69,27 @@ def _split_kernel(
         mean = mean * kept[:, None] + found
         total = total * kept + tl.sum(weights, 1)
         top = new_top
-    mean = mean / tl.where(total > 0, total, 1.0)[:, None]
-    at = (row * SPLITS + split) * HEADS + head
+    total = tl.where(total > 0, total, 1.0)  # of no token: the mean is 0, and top stays −∞
+    mean = mean / total[:, None]
+    at = (row * splits + split) * HEADS + head
     tl.store(
         out + at[:, None] * HEAD_DIM + column[None, :], mean.to(out.dtype.element_ty), mask=there
     )
-    if SPLITS > 1:
-        log_sum = tl.where(total > 0, top + tl.log(total), float("-inf"))
-        tl.store(log_sums + at, log_sum, mask=member < GROUP)
+    if splits > 1:
+        tl.store(log_sums + at, top + tl.log(total), mask=member < GROUP)
 
 
 @triton.jit
 def _combine_kernel(
-    parts, log_sums, out,
-    SPLITS: tl.constexpr, HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, MOST: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    parts, log_sums, out, splits,
+    HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, MOST: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """One query head: the mean of its splits, each weighted by its sum."""
     row, head = tl.program_id(0), tl.program_id(1)
     split, column = tl.arange(0, MOST), tl.arange(0, COLUMNS)
-    at = (row * SPLITS + split) * HEADS + head
-    there = (split < SPLITS)[:, None] & (column < HEAD_DIM)[None, :]
-    log_sum = tl.load(log_sums + at, mask=split < SPLITS, other=float("-inf"))
+    at = (row * splits + split) * HEADS + head
+    there = (split < splits)[:, None] & (column < HEAD_DIM)[None, :]
+    log_sum = tl.load(log_sums + at, mask=split < splits, other=float("-inf"))
     top = tl.max(log_sum, 0)
     weights = tl.exp(log_sum - tl.where(top == float("-inf"), 0.0, top))
     total = tl.sum(weights, 0)
@@ -121,30 +120,34 @@ def paged_attention(
 
     Args:
         q: float16, bfloat16 or float32; contiguous, as all tensors here. Not changed; nothing is.
+            N is a multiple of K: query head n reads KV head n // (N // K).
         k_cache, v_cache: of the dtype of q. Token i of a request lies in slot i % block_size of its
             block i // block_size. What is no token's may hold anything, even NaN.
-        block_tables: int32; row b has the blocks of request b, then −1.
+        block_tables: int32; row b has the blocks of request b, then −1. Requests may share blocks.
         lengths: int32, tokens of each request, the new one included; 0 for a row of a padded batch,
             whose result is zeros.
         max_length: at least the largest length. A launcher that asked the GPU would wait for it.
         scale: factor of the scores, 1/√H mostly.
-        window: how many tokens each query sees, its own included. What lies before is never loaded.
-        num_splits: among how many programs the tokens of a request and KV head are divided; by
-            default as many as keep an H100 busy.
+        window: how many tokens each query sees, its own included. Blocks that lie before it are
+            never loaded, and may hold anything.
+        num_splits: among how many programs the tokens of a request and KV head are divided, which
+            may be more than there are tokens; by default as many as keep an H100 busy.
 
     Returns:
-        In the dtype of q. Scores, softmax and sums in float32.
+        In the dtype of q. Scores, softmax and sums in float32. All of it is computed by kernels.
 
     Hint: keep for each split its mean and log Σ exp(score), and mind the splits that have no token.
-    About 90 lines with both kernels.
+    `tl.dot` wants at least 16 query heads: pad the group with rows that are never stored. About 90
+    lines with both kernels.
     """
     # BEGIN SOLUTION
     batch, heads, head_dim = q.shape
     _, block_size, kv_heads, _ = k_cache.shape
-    longest = min(max_length, window) if window else max_length
-    if num_splits is None:
-        num_splits = _enough_splits(batch * kv_heads, longest)
     group, columns = heads // kv_heads, max(16, triton.next_power_of_2(head_dim))
+    tile = 2 * TILE if columns * q.element_size() <= 128 else TILE
+    if num_splits is None:
+        longest = min(max_length, window) if window else max_length
+        num_splits = _enough_splits(batch * kv_heads, triton.cdiv(longest, tile))
     out = torch.empty_like(q)
     parts, log_sums = out, out
     if num_splits > 1:
@@ -154,14 +157,13 @@ def paged_attention(
         log_sums = torch.empty(batch, num_splits, heads, dtype=torch.float32, device=q.device)
     _split_kernel[(batch, kv_heads, num_splits)](
         q, k_cache, v_cache, block_tables, lengths, parts, log_sums, scale, block_tables.stride(0),
-        WINDOW=window or 0, SPLITS=num_splits, GROUP=group, HEADS=heads, KV_HEADS=kv_heads,
-        HEAD_DIM=head_dim, BLOCK=block_size, TILE=TILE,
+        num_splits, WINDOW=window or 0, GROUP=group, HEADS=heads, KV_HEADS=kv_heads,
+        HEAD_DIM=head_dim, BLOCK=block_size, TILE=tile,
         ROWS=max(16, triton.next_power_of_2(group)), COLUMNS=columns,
     )  # fmt: skip
     if num_splits > 1:
         _combine_kernel[(batch, heads)](
-            parts, log_sums, out,
-            SPLITS=num_splits, HEADS=heads, HEAD_DIM=head_dim,
+            parts, log_sums, out, num_splits, HEADS=heads, HEAD_DIM=head_dim,
             MOST=triton.next_power_of_2(num_splits), COLUMNS=columns,
         )  # fmt: skip
     return out
@@ -169,9 +171,9 @@ def paged_attention(
 
 
 # BEGIN SOLUTION
-def _enough_splits(programs: int, longest: int) -> int:
+def _enough_splits(programs: int, most_tiles: int) -> int:
     """Until every multiprocessor has a program, or a split would be less than a tile."""
-    return max(1, min(triton.cdiv(MULTIPROCESSORS, programs), triton.cdiv(longest, TILE)))
+    return max(1, min(triton.cdiv(MULTIPROCESSORS, programs), most_tiles))
 
 
 # END SOLUTION

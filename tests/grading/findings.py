@@ -15,7 +15,7 @@ import pytest
 from tests.grading.closeness import Mismatch
 from tests.grading.records import Figure, Finding, Place
 from tests.grading.tiers import Tier, describe, ratio, tier
-from tests.grading.wording import amount, multiple
+from tests.grading.wording import multiple, quantity
 
 LONGEST = 2_000  # characters of one part
 NOTE = "In the submission:\n"  # begins the note that tells the submission's own frames
@@ -65,11 +65,11 @@ def _compared(error: BaseException, line: str, figure: Figure | None) -> Finding
 
 def _of_figure(figure: Figure) -> Finding:
     times = ratio(figure.got, figure.ideal)
-    got = f"{amount(figure.got)} {figure.unit}"
+    got = quantity(figure.got, figure.unit)
     impossible = tier(figure.got, figure.ideal) is Tier.IMPOSSIBLE
     return Finding(
         what=figure.name,
-        expected=f"{amount(figure.ideal)} {figure.unit}, the ideal",
+        expected=f"{quantity(figure.ideal, figure.unit)}, the ideal",
         got=got if times is None else f"{got}, {multiple(times)} the ideal",
         note="less than the work needs: it was not done, or not counted" if impossible else "",
     )

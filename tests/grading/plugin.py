@@ -8,6 +8,7 @@ import secrets
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,8 @@ from tests.grading.course import Problem, load_course
 from tests.grading.draw import Draw, official_seed, test_seed
 from tests.grading.errors import GraderError, OutOfTime, SubmissionTimeout, is_unwritten
 from tests.grading.recording import PRINTED, record
-from tests.grading.records import Figure, TestRecord
-from tests.grading.reference_costs import reference_ratio
+from tests.grading.records import Figure, Roofline, TestRecord
+from tests.grading.reference_costs import reference_bytes, reference_cost
 from tests.grading.submitted import read_submitted
 from tests.grading.tiers import Tier, describe, tier
 from tests.grading.transport import proxy, sides
@@ -169,18 +170,24 @@ def student(request: pytest.FixtureRequest) -> str | None:
 
 @pytest.fixture
 def budget(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Compare a cost with its ideal: `budget(got, ideal, unit="bytes", beside={"uncached": n})`."""
+    """Compare a cost with its ideal: `budget(got, ideal, unit="bytes", beside={"uncached": n})`.
+
+    A time in seconds may bring a `Roofline`, which the report draws.
+    """
     item = request.node
     problem = request.config.stash[_COURSE].problems[item.stash[_PROBLEM]]
     name = _marked(item, "cost")
 
-    def check(got, ideal, *, unit="bytes", beside=None) -> None:
+    def check(got, ideal, *, unit="bytes", beside=None, roofline: Roofline | None = None) -> None:
         if _FIGURE in item.stash:
             raise GraderError(f"{item.nodeid} calls budget twice")
         counted_by = problem.costs[name].counted_by
-        usual = reference_ratio(item.nodeid)
-        reference = None if usual is None else usual * ideal
-        figure = Figure(name, got, ideal, unit, counted_by, reference, dict(beside or {}))
+        reference = reference_cost(item.nodeid, ideal)
+        if roofline is not None:
+            moved = reference_bytes(item.nodeid, roofline.ideal_bytes)
+            roofline = replace(roofline, reference_bytes=moved)
+        others = dict(beside or {})
+        figure = Figure(name, got, ideal, unit, counted_by, reference, others, roofline)
         item.stash[_FIGURE] = figure
         if tier(got, ideal) is not Tier.FULL:
             raise AssertionError(describe(figure))

@@ -6,8 +6,26 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
+class Roofline:
+    """What places a time under a chip's roofline, beside the times themselves.
+
+    chip: by its name in `provided.lab.CHIPS`. flops: of the task. bytes, ideal_bytes: that the
+    submission moves, and that one must. reference_bytes: that the reference moves, where known.
+    """
+
+    chip: str
+    flops: float
+    bytes: float
+    ideal_bytes: float
+    reference_bytes: float | None = None
+
+
+@dataclass(frozen=True)
 class Figure:
-    """One cost: what was counted, beside the ideal (a formula), the reference's and others."""
+    """One cost: what was counted, beside the ideal (a formula), the reference's and others.
+
+    unit: "s" for seconds, predicted ones; else what was counted. roofline: of some times.
+    """
 
     name: str
     got: float
@@ -16,6 +34,7 @@ class Figure:
     counted_by: str  # "grader", or "submission" for a counter that runs on the submission's side
     reference: float | None = None
     beside: dict[str, float] = field(default_factory=dict)
+    roofline: Roofline | None = None
 
 
 @dataclass(frozen=True)

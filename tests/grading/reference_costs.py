@@ -13,18 +13,37 @@ from pathlib import Path
 FILE = Path(__file__).with_name("reference_costs.json")
 
 
-def reference_ratio(test: str) -> float | None:
-    """Reference's figure ÷ ideal in the given test; None where it was never measured."""
-    return _load().get(test)
+BYTES = " (bytes)"  # behind a test's name: those that its roofline tells of
+
+
+def reference_cost(test: str, ideal: float) -> float | None:
+    """The reference's figure in the given test; None where it was never measured."""
+    return _times(test, ideal)
+
+
+def reference_bytes(test: str, ideal: float) -> float | None:
+    """The same of the bytes that it moves, where the figure is a time with a roofline."""
+    return _times(test + BYTES, ideal)
 
 
 def measure() -> dict[str, float]:
-    """The ratios of every cost test, run on the reference in this process."""
+    """The ratios to the ideal in every cost test, run on the reference in this process."""
     from tests.grading.runner import run  # the runner's plugin reads this module
 
     outcome = run("solutions", isolated=False, seed=0)
     figures = {record.test: record.figure for record in outcome.records if record.figure}
-    return {test: round(f.got / f.ideal, 4) for test, f in sorted(figures.items()) if f.ideal}
+    pairs = {test: (figure.got, figure.ideal) for test, figure in figures.items()}
+    pairs |= {
+        test + BYTES: (figure.roofline.bytes, figure.roofline.ideal_bytes)
+        for test, figure in figures.items()
+        if figure.roofline
+    }
+    return {name: round(got / ideal, 4) for name, (got, ideal) in sorted(pairs.items()) if ideal}
+
+
+def _times(name: str, ideal: float) -> float | None:
+    ratio = _load().get(name)
+    return None if ratio is None else ratio * ideal
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from fractions import Fraction
 from tests.grading.course import Course, Problem
 from tests.grading.records import Figure, Finding, TestRecord
 from tests.grading.tiers import Tier, ratio
-from tests.grading.wording import amount, multiple, rounded
+from tests.grading.wording import amount, multiple, quantity, rounded
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class CostScore:
         if self.tier is Tier.INVALID:
             return f"{amount(self.figure.got)}: {self.tier.value}"
         times = ratio(self.figure.got, self.figure.ideal)
-        got = f"{amount(self.figure.got)} {self.figure.unit}, the ideal is 0"
+        got = f"{quantity(self.figure.got, self.figure.unit)}, the ideal is 0"
         measured = got if times is None else f"{multiple(times)} the ideal"
         if self.tier is Tier.FULL:
             return f"{measured}, wrong output" if self.wrong_output else measured

@@ -8,7 +8,7 @@ import tempfile
 from fractions import Fraction
 from pathlib import Path
 
-from tests.grading.records import Figure, Finding, Place, TestRecord
+from tests.grading.records import Figure, Finding, Place, Roofline, TestRecord
 from tests.grading.report import (
     CostScore,
     Failure,
@@ -149,6 +149,15 @@ def _figure(figure: Figure | None) -> dict | None:
         "ratio": ratio(figure.got, figure.ideal),
         "reference": _amount(figure.reference),
         "beside": {_line(name): _amount(value) for name, value in figure.beside.items()},
+        "roofline": _roofline(figure.roofline),
+    }
+
+
+def _roofline(roofline: Roofline | None) -> dict | None:
+    if roofline is None:
+        return None
+    return {"chip": _line(roofline.chip)} | {
+        name: _amount(value) for name, value in vars(roofline).items() if name != "chip"
     }
 
 

@@ -17,6 +17,8 @@ from tests.grading.wording import day, multiple, one_line, plural, points
 WIDEST = 96  # a table wider than this is hard to read across
 NARROWEST = 20  # a terminal that claims less breaks the lines itself
 BAR = 16
+PICTURE = 64  # a narrower terminal has no pictures
+PICTURED = 2  # problems: a longer report has no pictures
 NOTES = 5  # lines about the files handed in; the page has the rest
 MESSAGE = 240  # characters of a failure that are worth reading here; the page has the rest
 
@@ -36,7 +38,7 @@ PLAIN_TEXT = str.maketrans({"×": "x", "·": "-", "…": "...", "—": "-", "“
 def print_report(report: Report, console: Console) -> None:
     """Print the report. The last line is `score: X / Y`: the core track's points, or those of the
     electives where these alone were graded."""
-    page = _Page(console)
+    page = _Page(console, pictures=len(report.problems) <= PICTURED)
     page.head(report)
     for name, unit in report.course.units.items():
         scores = [score for score in report.problems if score.problem.unit == name]
@@ -54,12 +56,13 @@ def print_report(report: Report, console: Console) -> None:
 class _Page:
     """Knows the console: how wide it is, and which characters it can show."""
 
-    def __init__(self, console: Console):
+    def __init__(self, console: Console, *, pictures: bool = False):
         self._console = console
         console.width = max(console.width, NARROWEST)
         self._width = min(console.width, WIDEST)
         self._encoding = console.encoding or "ascii"
         self._symbols = SYMBOLS if _can_show(self._encoding) else PLAIN
+        self._pictures = pictures and self._symbols is SYMBOLS and self._width >= PICTURE
 
     def head(self, report: Report) -> None:
         run = report.run
@@ -102,9 +105,20 @@ class _Page:
         self._flow(self._group(group) for group in score.groups)
         for cost in score.costs:
             self._flow(self._cost(cost))
+            self._roofline(cost)
         others = [part for part in (*score.groups[1:], *score.costs) if part.state == "passed"]
         if others and score.gate and score.gate.state in ("failed", "unwritten"):
             self.line(f"    nothing counts until {score.gate.name} passes", "dim")
+
+    def _roofline(self, cost: CostScore) -> None:
+        """Where a predicted time stands: a line, and a picture where it is not one of many."""
+        if cost.figure is None or cost.figure.roofline is None:
+            return
+        from tests.grading.roofline import in_a_line, in_lines  # slow: torch
+
+        lines = in_lines(cost.figure) if self._pictures else in_a_line(cost.figure)
+        for line in lines:
+            self.line(f"    {line}", "dim")
 
     def failures(self, scores: Iterable[ProblemScore]) -> None:
         """The first failure of every problem that was started."""

@@ -8,7 +8,7 @@ from enum import Enum
 from fractions import Fraction
 
 from tests.grading.records import Figure
-from tests.grading.wording import amount, multiple
+from tests.grading.wording import amount, multiple, quantity
 
 
 class Tier(Enum):
@@ -59,8 +59,9 @@ def describe(figure: Figure) -> str:
     times = ratio(figure.got, figure.ideal)
     against = "the ideal is" if times is None else f"{multiple(times)} the ideal of"
     earns = f"{verdict.value} of the points" if verdict.share else f"{verdict.value}, no points"
-    got, ideal = amount(figure.got), amount(figure.ideal)
-    return f"{figure.name}: {got} {figure.unit}, {against} {ideal}: {earns}"
+    got = quantity(figure.got, figure.unit)
+    ideal = quantity(figure.ideal, "s") if figure.unit == "s" else amount(figure.ideal)
+    return f"{figure.name}: {got}, {against} {ideal}: {earns}"
 
 
 def is_amount(number: float) -> bool:

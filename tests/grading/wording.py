@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import math
 import unicodedata
 from collections.abc import Sequence
 from fractions import Fraction
+
+from assignment.provided.units import seconds
 
 CENT = Fraction(1, 100)
 
@@ -38,6 +41,13 @@ def amount(number: float) -> str:
         return f"{round(number):,}" if whole else f"{number:,.3f}".rstrip("0")
     except (ValueError, OverflowError, TypeError):
         return one_line(str(number), 20)
+
+
+def quantity(number: float, unit: str) -> str:
+    """A count and its unit: 1,420 bytes; seconds in the part of them that fits: 2.63 µs."""
+    if unit == "s" and isinstance(number, int | float) and 0 < number < math.inf:
+        return seconds(number)
+    return f"{amount(number)} {unit}"
 
 
 def multiple(times: float) -> str:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 
 import pytest
 import torch
 
 from assignment.provided.lab.kernel import KernelFault
-from tests.grading.errors import SubmissionError
+from assignment.provided.lab.kernel.ptx import DoesNotCompile
+from tests.grading.errors import SubmissionError, SubmissionTimeout
+from tests.grading.kernels import boundary
 from tests.grading.kernels.boundary import in_lab
-from tests.grading.transport import proxy
+from tests.grading.submission import REPOSITORY
+from tests.grading.transport import labs, proxy
 from tests.grading.transport.forkserver import ForkServer
 from tests.grading.transport.proxy import Name
 
@@ -65,6 +70,58 @@ def forged(x):
     Launch.bytes_loaded = Traffic.requested = 0
     return double(x)
 
+def many_faults(x):
+    double_kernel[(2000,)](x, x, 2**20, TILE=32)
+
+@triton.jit
+def endless_kernel(x):
+    while tl.load(x) == 0:
+        tl.store(x, 0)
+
+def endless(x):
+    endless_kernel[(1,)](x)
+
+@triton.jit
+def small_product(x):
+    at = tl.arange(0, 8)[:, None] * 8 + tl.arange(0, 8)[None, :]
+    tl.store(x + at, tl.dot(tl.load(x + at), tl.load(x + at)))
+
+def compiles_not(x):
+    small_product[(1,)](x)
+
+@triton.jit
+def adds_pointers(x):
+    at = 0
+    tl.store(x, x + x)
+
+def fails(x):
+    adds_pointers[(1,)](x)
+
+def product(x):
+    out = torch.empty_like(x)
+    double_kernel[(1,)](x, out, x.numel(), TILE=1024)
+    double_kernel[(1,)](out, out[1:], x.numel() - 1, TILE=1024)
+    return out
+
+@triton.jit
+def cast_kernel(x, out, DTYPE: tl.constexpr, TIMES: tl.constexpr):
+    at = tl.arange(0, 4)
+    tl.store(out + at, (tl.load(x + at) * TIMES).to(DTYPE))
+
+def casts(x):
+    out = torch.empty(4)
+    cast_kernel[(1,)](x, out, tl.int32, tl.constexpr(2))
+    return out
+
+class Two(int):
+    def __eq__(self, other):
+        return True
+
+    __hash__ = int.__hash__
+
+def gives_an_object(x):
+    cast_kernel[(1,)](x, x, tl.int32, Two(2))
+
 def two_storages(x):
     both = torch.empty(2, x.numel())
     double_kernel[(2,)](x, both[0], x.numel(), TILE=64)
@@ -87,8 +144,12 @@ def server():
 def call(server):
     """call(name, *args) -> Seen, of a function of the submission."""
     proxy.begin(server, time_limit=60)
-    yield lambda name, *args: in_lab(Name("unit.thing", name), *args)
+    yield call_of
     proxy.end()
+
+
+def call_of(name, *args):
+    return in_lab(Name("unit.thing", name), *args)
 
 
 def test_values_and_counts(call):
@@ -118,7 +179,9 @@ def test_arguments_come_back_as_they_are_then(call):
 
 
 def test_problems_are_told(call):
-    with pytest.raises(KernelFault, match="load out of bounds: program .*, argument 'x', byte 400"):
+    with pytest.raises(
+        KernelFault, match="load out of bounds: program .*, argument 'x', byte 400, .* at x.100. of"
+    ):
         call("beside", torch.randn(100))
 
 
@@ -145,3 +208,103 @@ def test_counts_are_not_the_submissions(call):
 def test_the_same_call_in_one_process():
     seen = in_lab(lambda x: x * 2, torch.randn(10))
     assert seen.cost.flops == 10 and not seen.launches
+
+
+def test_an_error_in_a_kernel_has_its_line(call):
+    with pytest.raises(
+        SubmissionError, match=r"adds_pointers, line 3: TypeError: cannot add pointers"
+    ):
+        call("fails", torch.randn(4))
+
+
+def test_dtypes_and_constants_of_triton_cross(call):
+    assert call("casts", torch.full((4,), 1.7)).value.tolist() == [3, 3, 3, 3]
+
+
+def test_objects_do_not(call):
+    with pytest.raises(SubmissionError, match="neither tensor nor number"):
+        call("gives_an_object", torch.ones(4))
+
+
+class TestCompiled:
+    def test_as_in_one_process(self, call, server):
+        x = torch.randn(1024)
+        namespace = {"__name__": "thing"}
+        file = server.tree / "unit" / "thing.py"
+        exec(compile(SUBMISSION, file, "exec"), namespace)
+        far, near = call("product", x), in_lab(namespace["product"], x)
+        for architecture in ("sm_80", "sm_90"):
+            assert far.compiled(architecture) == near.compiled(architecture)
+        aligned, shifted = far.compiled()
+        assert aligned.kernel == shifted.kernel == "double_kernel"
+        assert aligned.wide_loads == 2 and aligned.registers > 0
+
+    def test_of_an_earlier_call(self, call):
+        seen = call("double", torch.randn(100))
+        call("two_storages", torch.randn(32))
+        assert len(seen.compiled()) == 1
+        assert len(call("in_torch", torch.randn(4)).compiled()) == 0
+
+    def test_what_does_not_compile(self, call):
+        seen = call("compiles_not", torch.zeros(64))
+        with pytest.raises(DoesNotCompile, match="small_product for sm_90: .* K >= 16"):
+            seen.compiled()
+
+
+class TestOneLabForAll:
+    def test_it_is_the_same_child_in_the_next_test(self, server):
+        first, second = self.number_after(server, "double"), self.number_after(server, "double")
+        assert first == second
+
+    def test_but_not_after_an_error(self, server):
+        first = self.number_after(server, "many", error="at most 4096 programs")
+        assert self.number_after(server, "double") != first
+
+    def number_after(self, server, name, error=None):
+        """Of the child that ran what this function launched, in a test of its own."""
+        proxy.begin(server, time_limit=60)
+        with pytest.raises(SubmissionError, match=error) if error else contextlib.nullcontext():
+            call_of(name, torch.randn(100))
+        number = labs.lab()._child.number
+        proxy.end()
+        return number
+
+    def test_one_that_dies_fails_a_test_and_no_more(self, server):
+        proxy.begin(server, time_limit=60)
+        call_of("double", torch.randn(4))
+        server._ask({"end": labs.lab()._child.number})
+        with pytest.raises(SubmissionError, match="a kernel's process ended in the middle"):
+            call_of("double", torch.randn(4))
+        proxy.end()
+        proxy.begin(server, time_limit=60)
+        assert call_of("double", torch.ones(4)).value.sum() == 8
+        proxy.end()
+
+    def test_a_kernel_that_never_ends(self, server):
+        proxy.begin(server, time_limit=3)
+        with pytest.raises(SubmissionTimeout, match="a kernel did not finish in time"):
+            call_of("endless", torch.zeros(1))
+        proxy.end()
+
+
+def test_faults_without_number(call):
+    with pytest.raises(KernelFault, match="and 499 more such"):
+        call("many_faults", torch.randn(32))
+
+
+def test_without_triton_it_says_so(monkeypatch):
+    monkeypatch.setattr(boundary, "triton", None)
+    with pytest.raises(SubmissionError, match="needs Triton, which exists for Linux only"):
+        in_lab(torch.neg, torch.randn(4))
+
+
+def test_everything_loads_without_triton():
+    """As on macOS: tests of kernels load there, and fail with one clear line each."""
+    code = """
+import sys
+sys.modules["triton"] = None
+import tests.grading.kernels.boundary
+from assignment.provided.lab.kernel import *
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()

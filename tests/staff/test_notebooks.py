@@ -20,6 +20,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+SCRIPTS = {path.stem for path in (ROOT / "notebooks").glob("*.py")}  # which lie beside them
 OURS = ("submission", "assignment.provided", "tests.grading.notebook", "tests.grading.errors")
 PERSONAL = re.compile(
     r"(?<![\w.])/(?:home|Users|root|tmp|private|var|usr|opt|mnt|work|builds)/"  # someone's folders
@@ -114,7 +115,7 @@ def test_what_counts_as_telling():
 
 @every_notebook
 def test_imports_only_what_the_course_installs(path):
-    known = sys.stdlib_module_names | dependencies()
+    known = sys.stdlib_module_names | dependencies() | SCRIPTS
     for module in imports(path):
         ours = any(module == name or module.startswith(f"{name}.") for name in OURS)
         assert ours or module.partition(".")[0] in known, module

@@ -55,6 +55,9 @@ class Drawing:
     def line(self, x: float, y: float, to_x: float, to_y: float, stroke: str, **style) -> None:
         self._add("line", x1=x, y1=y, x2=to_x, y2=to_y, stroke=stroke, **style)
 
+    def circle(self, x: float, y: float, radius: float, fill: str = "none", **style) -> None:
+        self._add("circle", cx=x, cy=y, r=radius, fill=fill, **style)
+
     def path(self, d: str, fill: str = "none", **style) -> None:
         self._add("path", d=d, fill=fill, **style)
 

@@ -4,5 +4,7 @@
     kernel[grid](…) ─▶ describe ─▶ callback ─▶ grammar ─▶ rebuild ─▶ lab ─▶ outputs, counts
 
 So a submission has no hand in what is counted. What may arrive there is Triton's own language and
-nothing else of Python: `grammar` reads the syntax tree before anything runs.
+nothing else of Python: `grammar` reads the syntax tree before anything runs. What a launch is as
+machine code is asked for afterwards: the lab process translates it, which needs no other program,
+and the grader has the result assembled.
 """

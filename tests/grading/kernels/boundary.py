@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from assignment.provided.lab.cost import Cost
 from assignment.provided.lab.kernel import Launch
-from assignment.provided.lab.kernel.session import check
+from assignment.provided.lab.kernel.faults import check
+from assignment.provided.lab.kernel.session import WITHOUT_TRITON, triton
 from tests.grading.boundary import check_cost, is_remote
+from tests.grading.errors import SubmissionError
 from tests.grading.transport import proxy, sides
 
 from .far import FarLab
+
+if TYPE_CHECKING:
+    from assignment.provided.lab.kernel.compiled import Compiled
+    from assignment.provided.lab.kernel.ptx import Ptx
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,18 @@ class Seen:
     arguments: list
     launches: list[Launch]
     cost: Cost
+    _translate: Callable[[str], list[Ptx]] = field(repr=False)
+
+    def compiled(self, architecture: str = "sm_90") -> list[Compiled]:
+        """Each launch as machine code of an A100 ("sm_80") or H100 ("sm_90"), in order.
+
+        Raises:
+            DoesNotCompile: the compiler refuses a launch.
+        """
+        from assignment.provided.lab.kernel.compiled import ARCHITECTURES, read
+
+        chosen = ARCHITECTURES[architecture]
+        return [read(ptx, chosen) for ptx in self._translate(architecture)]
 
 
 def in_lab(target: Callable, *args, seed: int = 0) -> Seen:
@@ -32,14 +51,18 @@ def in_lab(target: Callable, *args, seed: int = 0) -> Seen:
 
     Raises:
         KernelFault: a kernel did what none may: out of bounds, a race, a read of unwritten memory.
+        SubmissionError: there is no Triton on this machine.
     """
+    if triton is None:
+        raise SubmissionError(WITHOUT_TRITON)
     if is_remote(target):
         far = FarLab(seed)
         value, arguments, cost = proxy.request("in_lab", target=target, args=list(args), send=far)
         check_cost(cost)
-        launches = far.launches
+        launches, translate = far.launches, far.translate
     else:
         arguments = list(args)
-        value, launches, cost = sides.in_lab(target, args, seed)
+        value, opened = sides.in_lab(target, args, seed)
+        launches, translate, cost = opened.launches, opened.translated, opened.cost
     check(launches)
-    return Seen(value, arguments, launches, cost)
+    return Seen(value, arguments, launches, cost, translate)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import torch
 from torch import Tensor
 
 from assignment.provided.lab.kernel.launch import Launch
-from tests.grading.transport import proxy
+from tests.grading.errors import SubmissionError
+from tests.grading.transport import labs
+
+if TYPE_CHECKING:
+    from assignment.provided.lab.kernel.ptx import Ptx
 
 
 class FarLab:
@@ -18,11 +25,40 @@ class FarLab:
 
     def __init__(self, seed: int):
         self.launches: list[Launch] = []
-        self._lab, self._seed = proxy.lab(), seed
+        self._lab, self._seed = labs.lab(), seed
+        self._number: int | None = None
 
     def __call__(self, sent: dict) -> dict[int, Tensor]:
-        if not self.launches:
-            self._lab.request("open_lab", {"seed": self._seed})
+        if not is_data(sent):
+            raise SubmissionError("a kernel is given something that is neither tensor nor number")
+        if self._number is None:
+            self._number = self._lab.request("open_lab", {"seed": self._seed})
         storages, launch = self._lab.request("launch", {"sent": sent})
         self.launches.append(launch)
         return storages
+
+    def translate(self, architecture: str) -> list[Ptx]:
+        """The launches, for the assembler.
+
+        Raises:
+            DoesNotCompile: the compiler refuses one.
+        """
+        return [self._translate(number, architecture) for number in range(len(self.launches))]
+
+    def _translate(self, launch: int, architecture: str) -> Ptx:
+        from assignment.provided.lab.kernel.ptx import DoesNotCompile
+
+        which = {"lab": self._number, "launch": launch, "architecture": architecture}
+        translated = self._lab.request("translate", which)
+        if isinstance(translated, str):
+            raise DoesNotCompile(translated)
+        return translated
+
+
+def is_data(value: object) -> bool:
+    """Nothing that lives in a process, as objects and functions do."""
+    if isinstance(value, dict):
+        return all(is_data(part) for item in value.items() for part in item)
+    if isinstance(value, list | tuple):
+        return all(map(is_data, value))
+    return value is None or isinstance(value, bool | int | float | str | Tensor | torch.dtype)

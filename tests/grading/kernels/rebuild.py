@@ -26,7 +26,7 @@ def rebuild(description: Description) -> JITFunction:
     check_names(*functions, *constants, *description.members, *description.modules)
     if description.name not in functions:
         raise NotAllowed(f"there is no function {description.name!r}")
-    namespace: dict[str, object] = {"__builtins__": _builtins()}
+    namespace: dict[str, object] = {"__builtins__": _builtins(), "__name__": "kernel"}
     for name, module in description.modules.items():
         if module not in MODULES:
             raise NotAllowed(f"the module {module!r}")
@@ -42,6 +42,11 @@ def rebuild(description: Description) -> JITFunction:
     for name, source in functions.items():
         namespace[name] = triton.jit(_define(name, source, namespace))
     return namespace[description.name]
+
+
+def is_rebuilt(file: str) -> bool:
+    """Whether code of this file, as a traceback has it, is of a kernel."""
+    return file.startswith("<kernel ")
 
 
 def _define(name: str, source: str, namespace: dict[str, object]) -> Callable:

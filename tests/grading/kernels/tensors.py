@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
+import triton.language as tl
 from torch import Tensor
 
 
@@ -12,11 +13,13 @@ from torch import Tensor
 class Packed:
     """The parameters of a launch.
 
-    values: by name, what is no tensor. views: by name, [storage, dtype, offset, shape, stride] of a
-    tensor. storages: by number, all bytes. fresh: storages that nobody has written yet.
+    values: by name, what is no tensor. dtypes: by name, "fp32" of `tl.float32`. views: by name,
+    [storage, dtype, offset, shape, stride] of a tensor. storages: by number, all bytes. fresh:
+    storages that nobody has written yet.
     """
 
     values: dict[str, object] = field(default_factory=dict)
+    dtypes: dict[str, str] = field(default_factory=dict)
     views: dict[str, list] = field(default_factory=dict)
     storages: dict[int, Tensor] = field(default_factory=dict)
     fresh: list[int] = field(default_factory=list)
@@ -30,6 +33,11 @@ def pack(named: dict[str, object], numbers: dict[int, int]) -> Packed:
     """numbers: of the storages that were packed before, by address; new ones are added."""
     packed = Packed()
     for name, value in named.items():
+        if isinstance(value, tl.constexpr):
+            value = value.value
+        if isinstance(value, tl.dtype):
+            packed.dtypes[name] = value.name
+            continue
         if not isinstance(value, Tensor):
             packed.values[name] = value
             continue
@@ -53,7 +61,7 @@ def unpack(packed: Packed) -> dict[str, object]:
     Raises:
         Unpackable: a view reaches beyond its storage, or makes no sense.
     """
-    named = dict(packed.values)
+    named = packed.values | {name: tl.dtype(dtype) for name, dtype in packed.dtypes.items()}
     for name, (number, dtype, offset, shape, stride) in packed.views.items():
         sizes = [offset, *shape, *stride]
         if len(shape) != len(stride) or not all(type(n) is int and n >= 0 for n in sizes):

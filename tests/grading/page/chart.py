@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from tests.grading.report import CostScore
 from tests.grading.tiers import LIMITS, Tier, ratio
-from tests.grading.wording import amount, multiple, one_line
+from tests.grading.wording import multiple, one_line, quantity
 
 END = Fraction(18, 5)  # the right end, in multiples of the ideal
 SHARES = {Tier.FULL: "all", Tier.TWO_THIRDS: "⅔", Tier.ONE_THIRD: "⅓"}  # else none
@@ -76,7 +76,7 @@ def _bar(label: str, kind: str, value: float | None, ideal: float, unit: str) ->
         label=one_line(label, 60),
         kind=kind,
         multiple=multiple(times),
-        amount=f"{amount(value)} {unit}",
+        amount=quantity(value, unit),
         width=_percent(min(times, END)),
         beyond=times > END,
     )

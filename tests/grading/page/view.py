@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from tests.grading.page.chart import Chart, cost_chart
 from tests.grading.page.failures import Allowance, Failures, view_failures
+from tests.grading.page.roofline import Picture, roofline_picture
 from tests.grading.report import CostScore, GroupScore, ProblemScore, Report
 from tests.grading.wording import plural, points
 
@@ -36,6 +37,7 @@ class PartView:
     points: str
     possible: str
     chart: Chart | None = None
+    roofline: Picture | None = None
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ def _view_part(
         points=points(earned),
         possible=points(possible),
         chart=cost_chart(part) if is_cost else None,
+        roofline=roofline_picture(part.figure) if is_cost else None,
     )
 
 

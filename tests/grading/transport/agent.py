@@ -11,13 +11,16 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from tests.grading import submission
 from tests.grading.errors import describe, needs_no_type
 from tests.grading.transport import sides
 from tests.grading.transport.wire import Blob, Channel, Closed, Codec, WireError
 from tests.grading.walls import limits
+
+if TYPE_CHECKING:
+    from tests.grading.kernels.running import Labs
 
 CONNECTION = 3  # the child's only descriptor besides the three that all have
 MAX_TEXT = 20_000  # characters of a message or traceback
@@ -70,6 +73,7 @@ class Agent(Codec):
     def __init__(self, channel: Channel, tree: str):
         self._channel, self._tree = channel, tree
         self._objects: list[object] = []
+        self._labs: Labs | None = None  # of a child that has no submission
 
     def serve_one(self) -> None:
         self._answer(*self._channel.receive())
@@ -94,6 +98,7 @@ class Agent(Codec):
     def _do_reset(self):
         """A new test: the last one's objects go."""
         self._objects.clear()
+        self._labs = None
         sides.as_in_official_grading()
         limits.allow_cpu_for_a_test()
 
@@ -148,12 +153,16 @@ class Agent(Codec):
     # What it can ask of a child without a submission.
 
     def _do_open_lab(self, seed):
-        from tests.grading.kernels.running import Runner
+        from tests.grading.kernels.running import Labs
 
-        self._runner = Runner(seed)
+        self._labs = self._labs or Labs()
+        return self._labs.open(seed)
 
     def _do_launch(self, sent):
-        return self._runner.run(sent)
+        return self._labs.launch(sent)
+
+    def _do_translate(self, lab, launch, architecture):
+        return self._labs.translate(lab, launch, architecture)
 
     # What only this side can hold.
 

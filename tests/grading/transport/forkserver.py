@@ -105,6 +105,7 @@ class ForkServer:
         self._missing_walls: dict[str, str] | None = None
         self._idle: Child | None = None  # has served a test
         self._spare: Child | None = None  # fresh
+        self._lab: Child | None = None  # without a submission, given back
 
     def take(self, submission: str | Path) -> tuple[str, ...]:
         """Put what is the student's into the tree; lines about what was left out or is missing."""
@@ -164,8 +165,18 @@ class ForkServer:
         return self._fork(module)
 
     def lab(self) -> Child:
-        """A fresh child without a submission, to run a submission's kernels."""
-        return self._fork("")
+        """A child without a submission, to run a submission's kernels: the last test's, if it was
+        given back, or a fresh one."""
+        if self._process.poll() is not None:
+            self._start_again()
+        lab, self._lab = self._lab, None
+        return lab or self._fork("")
+
+    def give_back_lab(self, lab: Child) -> None:
+        """Nothing went wrong in it: the next test may have it."""
+        lab.used = True
+        lab.forget_printed()
+        self._lab = lab
 
     def end(self, child: Child) -> None:
         """Kill the child and all it started, soon."""
@@ -190,7 +201,7 @@ class ForkServer:
             clean_up_after(str(self.folder))
 
     def _let_go(self) -> None:
-        for child in filter(None, (self._idle, self._spare)):
+        for child in filter(None, (self._idle, self._spare, self._lab)):
             child.close()
         self._control.close()
         self._replies.close()

@@ -51,11 +51,11 @@ def request(do: str, **arguments) -> object:
     return _current.request(do, arguments)
 
 
-def lab() -> Lab:
-    """A child that runs kernels for the current test, until it ends."""
+def current() -> Session:
+    """The current test's conversation."""
     if _current is None:
-        raise GraderError("there is no test that could have a lab")
-    return _current.lab()
+        raise GraderError("there is no test that could have a child")
+    return _current
 
 
 class Name:
@@ -121,19 +121,17 @@ def _attribute(target, name: str):
 class Session(Codec):
     """One test's conversation with its child, which it gets at the first request."""
 
+    who = "the submission"
+
     def __init__(self, server: ForkServer, time_limit: float, module: str = ""):
-        self._server, self._time_limit, self._module = server, time_limit, module
+        self.server, self.time_limit, self._module = server, time_limit, module
         self._child: Child | None = None
         self._callbacks: list[Callable] = []
         self._raised: list[Exception] = []  # by callbacks, to be raised again as they were
         self._over: SubmissionError | None = None
         self._open = 0  # requests without an answer
         self._ended = False  # the child, by itself
-        self._labs: list[Lab] = []
-
-    def lab(self) -> Lab:
-        self._labs.append(Lab(self._server, self._time_limit))
-        return self._labs[-1]
+        self.lab: Session | None = None  # with a child that runs this one's kernels
 
     def request(self, do: str, arguments: dict) -> object:
         if self._over:
@@ -148,9 +146,9 @@ class Session(Codec):
         except Closed:
             self._fail(self._how_it_ended())
         except TooSlow:
-            self._fail("the submission did not finish in time", SubmissionTimeout)
+            self._fail(f"{self.who} did not finish in time", SubmissionTimeout)
         except WireError as error:
-            self._fail(f"the submission's answer makes no sense: {error}")
+            self._fail(f"{self.who}'s answer makes no sense: {error}")
         except SubmissionError as error:
             self._over = error
             raise
@@ -160,35 +158,35 @@ class Session(Codec):
         return outcome
 
     def printed(self) -> str:
-        return self._server.as_shown(self._child.printed()) if self._child else ""
+        return self.server.as_shown(self._child.printed()) if self._child else ""
 
     def close(self, keep: bool) -> None:
-        for lab in self._labs:
-            lab.close(keep=False)
+        if self.lab:
+            self.lab.close(keep)
         if self._child is None:
             return
         if self._ended:
             self._child.close()
         elif keep and self._module and not self._over and not self._open:
-            self._server.give_back(self._child)
+            self.server.give_back(self._child)
         else:
-            self._server.end(self._child)
+            self.server.end(self._child)
 
     def _connect(self) -> None:
         if self._child:
             return
-        self._use(self._server.child(self._module))
+        self._use(self.server.child(self._module))
         if self._child.used and not self._is_ready():
-            self._server.distrust(self._child)
+            self.server.distrust(self._child)
             self._child = None  # until there is another
-            self._use(self._server.fork(self._module))
+            self._use(self.server.fork(self._module))
         if not self._child.used:
             self._wait_for_walls()
-        self._deadline = time.monotonic() + self._time_limit
+        self._deadline = time.monotonic() + self.time_limit
 
     def _use(self, child: Child) -> None:
         self._child, self._channel = child, Channel(child.connection)
-        self._deadline = time.monotonic() + self._time_limit
+        self._deadline = time.monotonic() + self.time_limit
 
     def _wait_for_walls(self) -> None:
         """Until here nothing of the submission has run: what goes wrong is the grader's fault."""
@@ -196,7 +194,7 @@ class Session(Codec):
             message, _ = self._channel.receive(time.monotonic() + PATIENCE)
         except Closed:
             self._ended = True
-            how = self._server.how_it_ended(self._child)
+            how = self.server.how_it_ended(self._child)
             raise ServerDied(
                 f"a child ended ({how}) before it was walled in: {self._child.printed()}"
             ) from None
@@ -207,7 +205,7 @@ class Session(Codec):
 
     def _is_ready(self) -> bool:
         """Whether a child that has served a test forgets it and waits for requests."""
-        self._deadline = time.monotonic() + min(RESET, self._time_limit)
+        self._deadline = time.monotonic() + min(RESET, self.time_limit)
         try:
             self._channel.send({"do": "reset", "with": {}}, [], self._deadline)
             return self._outcome() is None
@@ -244,6 +242,8 @@ class Session(Codec):
         blobs: list[bytes] = []
         try:
             reply = {"value": self.encode(function(*args, **kwargs), blobs)}
+        except SubmissionTimeout:  # of a kernel: there is no time to go on
+            raise
         except Exception as error:
             if len(self._raised) >= MAX_RAISED:
                 raise WireError("it has made the test's functions fail too often") from None
@@ -257,21 +257,21 @@ class Session(Codec):
     def _exception(self, described: dict) -> Exception:
         if described["of_callback"] is not None:
             return self._raised[described["of_callback"]]
-        message, name = self._server.as_shown(str(described["message"])), str(described["type"])
+        message, name = self.server.as_shown(str(described["message"])), str(described["type"])
         kind = getattr(builtins, name, None) if described["builtin"] else None
         if isinstance(kind, type) and issubclass(kind, Exception):  # the child may lie
             error = _construct(kind, message)
         else:
             error = SubmissionError(message if described["plain"] else f"{name}: {message}")
         if described["trace"]:
-            trace = self._server.as_shown(str(described["trace"]))
+            trace = self.server.as_shown(str(described["trace"]))
             error.add_note(f"In the submission:\n{trace}".rstrip())
         return error
 
     def _how_it_ended(self) -> str:
         self._ended = True
-        how = self._server.how_it_ended(self._child)
-        return f"the submission's process ended in the middle of the test ({how})"
+        how = self.server.how_it_ended(self._child)
+        return f"{self.who}'s process ended in the middle of the test ({how})"
 
     def _fail(self, line: str, kind: type[SubmissionError] = SubmissionError) -> None:
         self._over = kind(line)
@@ -297,16 +297,6 @@ class Session(Codec):
         if kind == "callback":
             return self._callbacks[message["id"]]
         return super().decode_other(kind, message)
-
-
-class Lab(Session):
-    """A conversation with a child that has no submission in it."""
-
-    def _connect(self) -> None:
-        if self._child is None:
-            self._use(self._server.lab())
-            self._wait_for_walls()
-        self._deadline = time.monotonic() + self._time_limit
 
 
 @dataclass(frozen=True)

@@ -133,12 +133,12 @@ def call_with_parameters(target: Callable, args: Sequence) -> object:
 
 
 def in_lab(target: Callable, args: Sequence, seed: int) -> tuple:
-    """Call `target` in the kernel lab: (value, launches, cost of the torch work around them)."""
+    """Call `target` in the kernel lab: (value, the lab)."""
     from assignment.provided.lab.kernel import lab
 
     with lab(seed) as opened:
         value = target(*args)
-    return value, opened.launches, opened.cost
+    return value, opened
 
 
 def in_far_lab(target: Callable, args: Sequence, send: Callable) -> tuple:

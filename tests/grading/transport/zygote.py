@@ -24,7 +24,7 @@ from tests.grading.walls import Building
 PRELOADED = (
     "numpy", "torch", "einops", "jaxtyping", "beartype", "triton", "triton.language",
     "assignment.provided.models", "assignment.provided.lab", "assignment.provided.serving",
-    "tests.grading.kernels.sending", "tests.grading.kernels.running",
+    "tests.grading.kernels.sending", "tests.grading.kernels.running", "triton.compiler",
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.grading.records import Figure, TestRecord
+from tests.grading.records import Figure, Roofline, TestRecord
 
 from . import trial
 from .wrong_and_right import Candidate
@@ -165,4 +165,6 @@ def _outcome(job: _Running, code: int, seconds: float) -> Outcome:
 
 def _record(data: dict) -> TestRecord:
     figure = data.pop("figure")
+    if figure and figure["roofline"]:
+        figure["roofline"] = Roofline(**figure["roofline"])
     return TestRecord(**data, figure=Figure(**figure) if figure else None)

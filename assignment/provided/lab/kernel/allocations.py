@@ -31,6 +31,10 @@ class Allocations(TorchDispatchMode):
         super().__init__()
         self._fresh = fresh
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports its compiler at the first operator, which takes seconds
+
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
         if function.overloadpacket.__name__ in EMPTY:

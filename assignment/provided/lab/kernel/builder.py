@@ -122,7 +122,8 @@ class MeteredBuilder(InterpreterBuilder):
 
     def binary_op(self, left, right, op):
         self.count_vector(left, right)
-        return self._exact(super().binary_op, left, right, op)
+        result = self._exact(super().binary_op, left, right, op)
+        return _as_bool(result) if result.data.dtype == bool else result
 
     def unary_op(self, value, op):
         self.count_vector(value)
@@ -156,15 +157,19 @@ class MeteredBuilder(InterpreterBuilder):
         return self._cast(super().create_fp_to_fp, source, kind, rounding)
 
     def create_dot(self, a, b, d, *rest):
-        flops = 2 * a.data.size * b.data.shape[-1]
-        name = a.dtype.scalar.name
-        self.launch.dot_flops[name] = self.launch.dot_flops.get(name, 0) + flops
-        self.launch.program_flops[self.access.index] += flops
+        self._count_dot(a.dtype.scalar.name, 2 * a.data.size * b.data.shape[-1])
         if a.data.dtype.kind in "iu" and not is_bfloat16(a):
             return _integer_dot(a, b, d)
         if is_bfloat16(d):
             return rounded(super().create_dot(widened(a), widened(b), widened(d), *rest))
         return super().create_dot(widened(a), widened(b), d, *rest)
+
+    def _count_dot(self, name: str, flops: int) -> None:
+        launch, program = self.launch, self.access.index
+        launch.dot_flops[name] = launch.dot_flops.get(name, 0) + flops
+        of_programs = launch.program_dot_flops.setdefault(name, [0] * launch.programs)
+        of_programs[program] += flops
+        launch.program_flops[program] += flops
 
     def count_vector(self, *values: TensorHandle) -> None:
         """One operation for each element of what is computed."""
@@ -203,7 +208,8 @@ def _array(mask) -> np.ndarray:
 
 
 def _as_bool(result: TensorHandle) -> TensorHandle:
-    """Of a comparison: Triton gives it the operands' dtype here, and casts it afterwards."""
+    """Of a comparison: Triton gives it the operands' dtype here, and a scalar's result would become
+    a tile of their numbers."""
     return TensorHandle(result.data, tl.int1)
 
 

@@ -8,20 +8,17 @@ the tensor cores, loads that move less than 16 bytes at a time.
 
 from __future__ import annotations
 
-import re
-import subprocess
-import tempfile
-from collections import Counter
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource, make_backend
-from triton.runtime.jit import JITFunction, create_function_from_signature
+from triton.runtime.jit import JITFunction
 
-TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+from .call import Call
+from .machine_code import ToolFailed, assembled
+from .ptx import DoesNotCompile, Ptx, ptx_of
+from .session import bound, unwrap
+
+__all__ = ["ARCHITECTURES", "SM80", "SM90", "Architecture", "Compiled", "DoesNotCompile"]
+__all__ += ["compile_launch", "read"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,6 @@ class Architecture:
     """
 
     name: str
-    capability: int
     shared_memory: int
     shared_memory_of_a_program: int
     registers: int = 65_536
@@ -41,8 +37,8 @@ class Architecture:
     programs: int = 32
 
 
-SM80 = Architecture("sm_80", 80, 164 * 1024, 163 * 1024)  # A100
-SM90 = Architecture("sm_90", 90, 228 * 1024, 227 * 1024)  # H100, H200
+SM80 = Architecture("sm_80", 164 * 1024, 163 * 1024)  # A100
+SM90 = Architecture("sm_90", 228 * 1024, 227 * 1024)  # H100, H200
 ARCHITECTURES = {arch.name: arch for arch in (SM80, SM90)}
 
 
@@ -57,6 +53,7 @@ class Compiled:
     0 where even one does not fit.
     """
 
+    kernel: str
     architecture: str
     registers: int
     spilled: int
@@ -67,101 +64,57 @@ class Compiled:
     programs_at_once: int
 
 
-class DoesNotCompile(ValueError):
-    """The compiler refuses a launch that the interpreter takes."""
-
-
 def compile_launch(
     kernel: JITFunction, args: tuple, kwargs: dict, architecture: Architecture = SM90
 ) -> Compiled:
     """Translate kernel[…](*args, **kwargs) for a GPU, with the very constants of this launch.
 
-    Tensors may be on the CPU. As in a launch, what the compiler may assume (addresses and integers
-    that 16 divides, integers that are 1) is taken from the arguments.
+    Tensors may be on the CPU.
 
     Raises:
         DoesNotCompile: the compiler refuses it.
     """
-    target = GPUTarget("cuda", architecture.capability, 32)
+    unwrap(kernel)
+    return read(
+        ptx_of(Call.of(kernel, *bound(kernel, args, kwargs)), architecture.name), architecture
+    )
+
+
+def read(ptx: Ptx, architecture: Architecture) -> Compiled:
+    """What the assembler makes of a translated launch.
+
+    Raises:
+        DoesNotCompile: the assembler refuses it.
+    """
     try:
-        source, options = _source(kernel, args, kwargs, target)
-        made = triton.compile(source, target=target, options=options.__dict__)
-    except Exception as error:  # of many kinds; some have the reason as their cause only
-        reason = str(error.__cause__ or error).strip().splitlines() or [type(error).__name__]
-        raise DoesNotCompile(
-            f"{kernel.fn.__name__} for {architecture.name}: {reason[-1]}"
-        ) from error
-    return _read(made.asm["cubin"], made.asm["ptx"], made.metadata, architecture)
-
-
-def _source(kernel: JITFunction, args: tuple, kwargs: dict, target: GPUTarget):
-    """As `JITFunction.run` makes it for a launch."""
-    backend = make_backend(target)
-    bind = create_function_from_signature(kernel.signature, kernel.params, backend)
-    bound, specialization, options = bind(*args, **kwargs)
-    options, signature, constants, attributes = kernel._pack_args(
-        backend, kwargs, bound, specialization, options
-    )
-    return ASTSource(kernel, signature, constants, attributes), options
-
-
-def _read(cubin: bytes, ptx: str, metadata, architecture: Architecture) -> Compiled:
-    code, resources = _disassembled(cubin)
-    opcodes = Counter(
-        re.findall(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]+)", code, re.MULTILINE)
-    )
+        code = assembled(ptx.text, architecture.name)
+    except ToolFailed as error:
+        raise DoesNotCompile(f"{ptx.kernel} for {architecture.name}: {error}") from error
 
     def count(*starts: str, having: str = "") -> int:
-        return sum(n for op, n in opcodes.items() if op.split(".")[0] in starts and having in op)
+        found = code.instructions.items()
+        return sum(n for op, n in found if op.split(".")[0] in starts and having in op)
 
-    registers = int(re.search(r"REG:(\d+)", resources)[1])
     return Compiled(
+        kernel=ptx.kernel,
         architecture=architecture.name,
-        registers=registers,
-        spilled=_spilled(ptx, architecture),
-        shared=metadata.shared,
+        registers=code.registers,
+        spilled=code.spilled,
+        shared=ptx.shared,
         loads=count("LDG", "LDGSTS"),
         wide_loads=count("LDG", "LDGSTS", having=".128"),
         tensor_core=count("HMMA", "IMMA", "HGMMA", "IGMMA", "QGMMA"),
-        programs_at_once=_programs_at_once(registers, metadata, architecture),
+        programs_at_once=_programs_at_once(code.registers, ptx, architecture),
     )
 
 
-@cache
-def _disassembled(cubin: bytes) -> tuple[str, str]:
-    """(machine code as text, what it needs)."""
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        return _tool("nvdisasm", "-c", file.name)[0], _tool("cuobjdump", "-res-usage", file.name)[0]
-
-
-@cache
-def _spilled(ptx: str, architecture: Architecture) -> int:
-    """Bytes of a thread, as the assembler says it."""
-    with tempfile.NamedTemporaryFile(suffix=".ptx", mode="w") as file:
-        file.write(ptx)
-        file.flush()
-        suffix = "a" if architecture.capability >= 90 else ""
-        name = f"--gpu-name=sm_{architecture.capability}{suffix}"
-        # As Triton has it assembled.
-        told = _tool("ptxas", "-v", "--regAllocOptLevel=2", name, file.name, "-o", "/dev/null")[1]
-    return sum(map(int, re.findall(r"(\d+) bytes spill (?:stores|loads)", told)))
-
-
-def _tool(name: str, *arguments: str) -> tuple[str, str]:
-    done = subprocess.run([TOOLS / name, *arguments], capture_output=True, text=True, check=True)
-    return done.stdout, done.stderr
-
-
-def _programs_at_once(registers: int, metadata, architecture: Architecture) -> int:
-    if metadata.shared > architecture.shared_memory_of_a_program:
+def _programs_at_once(registers: int, ptx: Ptx, architecture: Architecture) -> int:
+    if ptx.shared > architecture.shared_memory_of_a_program:
         return 0
-    warps = metadata.num_warps
     of_a_warp = -(-registers // 8) * 8 * 32  # registers are given out by eights
     return min(
-        architecture.registers // (of_a_warp * warps),
-        architecture.shared_memory // (metadata.shared + 1024),  # of which the system takes 1 KiB
-        architecture.warps // warps,
+        architecture.registers // (of_a_warp * ptx.num_warps),
+        architecture.shared_memory // (ptx.shared + 1024),  # of which the system takes 1 KiB
+        architecture.warps // ptx.num_warps,
         architecture.programs,
     )

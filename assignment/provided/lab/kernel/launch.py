@@ -30,6 +30,7 @@ class Problem:
     kind: "load out of bounds", "store out of bounds", "race" or "unwritten read".
     argument: whose memory. offset: of the first such byte, from the argument's first element; it
         may be negative. elements: how many in that operation. program: (x, y, z).
+    index, shape: the offset as an index into the argument, if it is one, and the argument's shape.
     """
 
     kind: str
@@ -37,13 +38,19 @@ class Problem:
     offset: int
     elements: int
     program: tuple[int, int, int]
+    index: tuple[int, ...] | None = None
+    shape: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         many = "1 element" if self.elements == 1 else f"{self.elements} elements"
-        return (
+        told = (
             f"{self.kind}: program {self.program}, argument {self.argument!r}, byte {self.offset}, "
             f"{many}"
         )
+        if not self.index:
+            return told
+        which = "at" if self.elements == 1 else "the first at"
+        return f"{told}, {which} {self.argument}{list(self.index)} of shape {list(self.shape)}"
 
 
 @dataclass
@@ -53,7 +60,8 @@ class Launch:
     programs: how many ran. loaded, stored: by argument; an atomic is both. dot_flops: FLOPs of
     `tl.dot` by the dtype of its left operand ("fp16", "int8", …). vector_flops: one for each
     element of each floating-point operation outside dot. program_bytes, program_flops: requested
-    bytes, and FLOPs of both kinds, of each program, in grid order.
+    bytes, and FLOPs of both kinds, of each program, the grid's last axis running fastest.
+    program_dot_flops: as dot_flops, of each program.
     """
 
     kernel: str
@@ -66,6 +74,7 @@ class Launch:
     vector_flops: int = 0
     program_bytes: list[int] = field(default_factory=list)
     program_flops: list[int] = field(default_factory=list)
+    program_dot_flops: dict[str, list[int]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     @property

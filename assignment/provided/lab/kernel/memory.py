@@ -6,6 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from .launch import Launch, Problem, Traffic
+from .places import index_of
 
 SECTOR = 32  # bytes, the unit in which a GPU moves memory
 NOBODY, SEVERAL = -1, -2
@@ -34,12 +35,19 @@ class Argument:
 
     def __init__(self, name: str, tensor: Tensor, storage: Storage):
         self.name, self.storage = name, storage
+        self.shape, self.strides = tuple(tensor.shape), tensor.stride()
+        self.element_size = tensor.element_size()
         self.first = tensor.data_ptr()
         span = sum(
             (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
         )
         self.size = (span + 1) * tensor.element_size() if tensor.numel() else 0
         self.seen = {kind: np.zeros(self.size, bool) for kind in ("loaded", "stored")}
+
+    def index_of(self, offset: int) -> tuple[int, ...] | None:
+        """Which element begins at this byte, if one does."""
+        elements, within = divmod(offset, self.element_size)
+        return index_of(elements, self.shape, self.strides) if within == 0 else None
 
     def tell_unique(self, launch: Launch) -> None:
         """At the end of a launch: how many different bytes it touched."""
@@ -109,7 +117,8 @@ class Access:
         traffic = getattr(self.launch, kind).setdefault(argument.name, Traffic())
         traffic.operations += 1
         traffic.requested += offsets.size * width
-        sectors = (offsets + argument.first) // SECTOR
+        # A GPU's storages begin at sectors, wherever this machine has them.
+        sectors = (offsets + argument.first - argument.storage.base) // SECTOR
         traffic.sectors += 1 + int(np.count_nonzero(np.diff(sectors)))
         self.launch.program_bytes[self.index] += offsets.size * width
         argument.seen[kind][_each_byte(offsets, width)] = True
@@ -134,7 +143,12 @@ class Access:
 
     def _add(self, kind: str, argument: Argument, offsets: np.ndarray) -> None:
         first, count = int(offsets.min()), int(offsets.size)
-        self.launch.problems.append(Problem(kind, argument.name, first, count, self.program))
+        self.launch.problems.append(
+            Problem(
+                kind, argument.name, first, count, self.program,
+                argument.index_of(first), argument.shape,
+            )
+        )  # fmt: skip
 
 
 def _each_byte(offsets: np.ndarray, width: int) -> np.ndarray:

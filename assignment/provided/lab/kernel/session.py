@@ -5,35 +5,43 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import triton
 from torch import Tensor
-from triton.runtime.jit import JITFunction
 
 from ..cost import Cost
 from ..counter import CostCounter, counting_suspended
 from .allocations import Allocations, Fresh
-from .execute import execute
+from .call import Call
+from .faults import check
 from .launch import Launch
 from .memory import Argument, Storage
 
+try:
+    import triton
+    from triton.runtime.jit import JITFunction
+except ModuleNotFoundError:  # it exists for Linux only
+    triton = None
+
+if TYPE_CHECKING:
+    from .compiled import Compiled
+    from .ptx import Ptx
+
 VERSIONS = ("3.6", "3.7")  # of Triton; the interpreter's insides are different in others
+WITHOUT_TRITON = "the kernel lab needs Triton, which exists for Linux only: try this unit there"
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")  # of a launch, beside its arguments
-MOST_PROBLEMS = 5  # that a message lists
-
-
-class KernelFault(AssertionError):
-    """A kernel did what no kernel may: its message lists what, where, in which program."""
 
 
 class Lab:
     """What was launched, and what it did.
 
-    launches: in order. cost: of the torch operations around them.
+    launches: in order. calls: the same as the compiler sees them. cost: of the torch operations
+    around them.
     """
 
     def __init__(self, seed: int = 0):
         self.launches: list[Launch] = []
+        self.calls: list[Call] = []
         self.fresh = Fresh()
         self._seed = seed
         self._storages: dict[int, tuple[Storage, Tensor]] = {}
@@ -51,8 +59,27 @@ class Lab:
         """
         check(self.launches)
 
+    def compiled(self, architecture: str = "sm_90") -> list[Compiled]:
+        """Each launch as machine code of an A100 ("sm_80") or H100 ("sm_90").
+
+        Raises:
+            DoesNotCompile: the compiler refuses a launch.
+        """
+        from .compiled import ARCHITECTURES, read
+
+        chosen = ARCHITECTURES[architecture]
+        return [read(ptx, chosen) for ptx in self.translated(architecture)]
+
+    def translated(self, architecture: str) -> list[Ptx]:
+        """Each launch as the assembler takes it; errors as `compiled`."""
+        from .ptx import ptx_of
+
+        return [ptx_of(call, architecture) for call in self.calls]
+
     def run(self, kernel: JITFunction, grid, args: tuple, kwargs: dict) -> None:
         """One launch, of kernel[grid](*args, **kwargs)."""
+        from .execute import execute
+
         named, options = bound(kernel, args, kwargs)
         constants = {p.name: named[p.name] for p in kernel.params if p.is_constexpr}
         size = grid_of(grid, named)
@@ -72,6 +99,7 @@ class Lab:
             for argument in arguments.values():
                 argument.tell_unique(launch)
             self.launches.append(launch)
+            self.calls.append(Call.of(kernel, named, options))
 
     def _storage(self, tensor: Tensor) -> Storage:
         address = tensor.untyped_storage().data_ptr()
@@ -84,14 +112,6 @@ class Lab:
         return storage
 
 
-def check(launches: list[Launch]) -> None:
-    """As `Lab.check`."""
-    lines = [f"{launch.kernel}: {problem}" for launch in launches for problem in launch.problems]
-    if lines:
-        more = [f"… and {len(lines) - MOST_PROBLEMS} more"] if len(lines) > MOST_PROBLEMS else []
-        raise KernelFault("\n".join(lines[:MOST_PROBLEMS] + more))
-
-
 @contextmanager
 def lab(seed: int = 0) -> Iterator[Lab]:
     """Inside, `kernel[grid](…)` on CPU tensors runs in the lab.
@@ -100,7 +120,7 @@ def lab(seed: int = 0) -> Iterator[Lab]:
         seed: decides the order of the programs.
 
     Raises:
-        RuntimeError: this version of Triton is not one that the lab knows.
+        RuntimeError: there is no Triton, or not one that the lab knows.
     """
     opened = Lab(seed)
     with launches_go_to(opened.run), opened._counter, Allocations(opened.fresh):
@@ -114,6 +134,8 @@ def launches_go_to(run: Callable[[JITFunction, object, tuple, dict], None]) -> I
     Raises:
         RuntimeError: as `lab`.
     """
+    if triton is None:
+        raise RuntimeError(WITHOUT_TRITON)
     if not triton.__version__.startswith(tuple(f"{version}." for version in VERSIONS)):
         known = ", ".join(VERSIONS)
         raise RuntimeError(f"the kernel lab knows Triton {known}; this is {triton.__version__}")

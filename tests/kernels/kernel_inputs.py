@@ -1,0 +1,44 @@
+"""What the tests of kernels share: memory full of anything, bytes of launches."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tests.grading.closeness import assert_equal
+from tests.grading.kernels.boundary import Seen
+
+__tracebackhide__ = True
+
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+INTEGERS = {2: torch.int16, 4: torch.int32}  # by bytes
+
+
+def noise(draw, *shape: int, dtype: torch.dtype) -> Tensor:
+    """Bits of chance: numbers of all sizes, infinities, NaN of all kinds."""
+    kind = INTEGERS[dtype.itemsize]
+    most = 2 ** (8 * dtype.itemsize - 1)
+    return draw.integers(-most, most, *shape).to(kind).view(dtype)
+
+
+def bits(values: Tensor) -> Tensor:
+    """Floats as integers of the same bits, so that NaN is equal to itself."""
+    return values.view(INTEGERS[values.element_size()])
+
+
+def assert_same_bits(got: Tensor, expected: Tensor, *, axes: str, what: str) -> None:
+    """Told in numbers, where they tell the difference: NaN has many forms, and −0 is equal to 0."""
+    if not isinstance(got, Tensor) or (got.dtype, got.shape) != (expected.dtype, expected.shape):
+        assert_equal(got, expected, axes=axes, what=what)
+        raise AssertionError(f"{what}: expected {expected.dtype}, got {got.dtype}")
+    same = bits(got) == bits(expected)
+    if not same.all():
+        numbers = [values.masked_fill(same, 0) for values in (got, expected)]
+        assert_equal(*numbers, axes=axes, what=what)
+    assert_equal(bits(got), bits(expected), axes=axes, what=f"{what}, as integers of the same bits")
+
+
+def moved_bytes(seen: Seen) -> int:
+    """All that kernels requested, and what torch moved beside them."""
+    of_kernels = sum(launch.bytes_loaded + launch.bytes_stored for launch in seen.launches)
+    return of_kernels + seen.cost.bytes

@@ -1,0 +1,43 @@
+"""What paged attention is checked against: the textbook, head by head, in float64."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tests.grading.closeness import assert_close
+from tests.kernels.paged_inputs import Paged
+
+__tracebackhide__ = True
+
+
+def attention(paged: Paged, dtype: torch.dtype = torch.float64) -> Tensor:
+    """[B, N, H], of the tokens that each request's query sees; zeros for none."""
+    q = paged.q.to(dtype)
+    out = torch.zeros_like(q)
+    group = q.shape[1] // paged.kv_heads
+    for row, (keys, values) in enumerate(zip(paged.keys, paged.values, strict=True)):
+        first = len(keys) - paged.visible[row]
+        for head in range(q.shape[1]):
+            seen_keys = keys[first:, head // group].to(dtype)
+            seen_values = values[first:, head // group].to(dtype)
+            scores = (seen_keys * q[row, head]).sum(1) * paged.scale
+            if len(scores):
+                weights = (scores - scores.max()).exp()
+                out[row, head] = (weights[:, None] * seen_values).sum(0) / weights.sum()
+    return out
+
+
+def assert_attention(got: Tensor, paged: Paged) -> None:
+    """Request by request: a short one's outputs are larger, and would excuse a long one's."""
+    assert got.dtype == paged.q.dtype, f"expected the dtype of q, {paged.q.dtype}, got {got.dtype}"
+    shape = list(paged.q.shape)
+    assert list(got.shape) == shape, f"expected the shape of q, {shape}, got {list(got.shape)}"
+    expected, naive = attention(paged), attention(paged, torch.float32).to(got.dtype)
+    for row, length in enumerate(paged.lengths):
+        what = f"request {row} of {len(paged.lengths)}, with {length} tokens"
+        assert_close(got[row], expected[row], naive=naive[row], axes="head head_dim", what=what)
+
+
+def root_mean_square(difference: Tensor) -> float:
+    return difference.double().pow(2).mean().sqrt().item()
