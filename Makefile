@@ -110,10 +110,10 @@ stubs: ## write assignment/ from solutions/
 	@$(PY) -m tests.staff.authoring.stubs
 
 .PHONY: mutants
-mutants: ## prove the suite: wrong ideas must fail, right variants must pass (UNIT=)
+mutants: ## prove the suite: wrong ideas must fail, right variants must pass (UNIT= ARGS=--remember)
 	@$(call full,tests/staff)
 	@$(call need)
-	@$(PY) -m tests.staff.authoring.mutation $(if $(UNIT),--unit "$(UNIT)")
+	@$(PY) -m tests.staff.authoring.mutation $(if $(UNIT),--unit "$(UNIT)") $(ARGS)
 
 .PHONY: exploits
 exploits: ## try the grader on hostile and odd submissions (ARGS="--workers 2 fork_bomb")

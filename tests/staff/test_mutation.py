@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.grading import plugin
-from tests.staff.authoring import mutation, wrong_and_right
+from tests.staff.authoring import killers, mutation, wrong_and_right
 from tests.staff.authoring.workers import Settings, run_all
 
 SOLUTION = '''
@@ -116,6 +116,34 @@ def test_verbose_says_what_killed(root, capsys):
     output = run(root, capsys, "--verbose", "--unit", "toy", "--jobs", "1")[1]
     assert "✓ toy.add mutant forgets" in output and "test_sum: " in output
     assert "✓ toy.add mutant visits twice" in output and "6 visits, 2.0" in output
+
+
+LATE = ("loses an empty list", "correctness", "result = 0", "result = 0 if numbers else None")
+
+
+def killers_of(root):
+    return json.loads((root / "tests/staff/mutants/killers.json").read_text())
+
+
+def test_what_caught_a_mutant_late_is_remembered_and_runs_first(root, capsys, monkeypatch):
+    monkeypatch.setattr(killers, "EARLY", 1)
+    write_mutants(root, WRONG, DEAR, LATE)
+    assert "3 killed" in run(root, capsys, "--remember")[2]
+    assert killers_of(root) == {"toy.add": {LATE[0]: "test_empty"}}
+    late = next(c for c in wrong_and_right.load(root, "toy.add")[0] if c.name == LATE[0])
+    (outcome,) = run_all([late], Settings(root))
+    assert [record.test.partition("::")[2] for record in outcome.records] == ["test_empty"]
+    run(root, capsys, "--remember")
+    assert killers_of(root) == {"toy.add": {LATE[0]: "test_empty"}}, "forgotten the second time"
+
+
+@pytest.mark.parametrize("hint", ["test_sum", "test_gone"])
+def test_a_wrong_hint_changes_no_verdict(root, capsys, hint):
+    write_mutants(root, WRONG, LATE, ("harmless", "correctness", "return result", "return +result"))
+    hints = {"toy.add": dict.fromkeys((WRONG[0], LATE[0], "harmless"), hint)}
+    write(root, "tests/staff/mutants/killers.json", json.dumps(hints))
+    code, _, last = run(root, capsys)
+    assert code == 1 and last.startswith("mutants: 2 killed, 1 survived;")
 
 
 SURVIVORS = {

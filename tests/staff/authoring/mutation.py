@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from . import trial, wrong_and_right
+from . import killers, trial, wrong_and_right
 from .source import ROOT, BadFile
 from .verdict import Verdict, judge
 from .workers import Outcome, Settings, run_all
@@ -98,8 +98,21 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     result = _with_progress(problems, settings)
     if not (options.unit or options.problem):
         result.faults += wrong_and_right.strays(root)
+    if options.remember:
+        killers.remember(root, problems, dict(_caught(result.verdicts)))
     report(result, console, options.verbose)
     return 0 if result.good else 1
+
+
+def _caught(verdicts: list[Verdict]) -> Iterator[tuple[tuple[str, str], str]]:
+    """What caught each mutant, where that is not one of the first tests anyhow."""
+    for verdict in verdicts:
+        mutant, records = verdict.candidate, verdict.outcome.records
+        if mutant.loses != "correctness" or not verdict.good or not records:
+            continue
+        test = killers.test_of(records[-1].test)
+        if len(records) > killers.EARLY or test == mutant.killer:
+            yield (mutant.problem, mutant.name), test
 
 
 def report(result: Result, console: Console, verbose: bool = False) -> None:
@@ -157,6 +170,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=jobs, default=2, help="trials at a time (default: 2)")
     parser.add_argument("--seed", type=int, default=0, help="of the tests' inputs (default: 0)")
     parser.add_argument("--limit", type=seconds, default=60, help="seconds for one (default: 60)")
+    parser.add_argument(
+        "--remember", action="store_true", help="note which test caught each, to run it first"
+    )
     parser.add_argument("--verbose", action="store_true", help="say what killed each mutant")
     return parser.parse_args(arguments)
 

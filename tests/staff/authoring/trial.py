@@ -19,6 +19,7 @@ import torch
 from tests.grading import plugin, submission
 from tests.grading.errors import SubmissionError
 
+from .killers import test_of
 from .wrong_and_right import Candidate
 
 FINISHED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
@@ -53,7 +54,7 @@ def hold(candidate: Candidate, root: Path, folder: Path, seed: int) -> dict:
     (tree / candidate.target).write_text(candidate.source, encoding="utf-8")
     if broken := _does_not_load(candidate, tree):
         return {"records": [], "trouble": broken, "imported": []}
-    watcher = _Watcher(correctness_only=candidate.loses == "correctness")
+    watcher = _Watcher(candidate.loses == "correctness", candidate.killer)
     arguments = [
         str(root / "tests" / unit / f"test_{module}.py"),
         *(f"--rootdir={root}", f"--submission={tree}", f"--seed={seed}"),
@@ -97,8 +98,8 @@ def _does_not_load(candidate: Candidate, tree: Path) -> str:
 class _Watcher:
     """Follows a run from inside: chooses its tests, takes its records."""
 
-    def __init__(self, correctness_only: bool):
-        self.correctness_only = correctness_only
+    def __init__(self, correctness_only: bool, first: str):
+        self.correctness_only, self.first = correctness_only, first
         self.records = []
         self.trouble = ""
 
@@ -113,6 +114,7 @@ class _Watcher:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         if self.correctness_only:
             items[:] = [item for item in items if item.get_closest_marker("group")]
+            items.sort(key=lambda item: test_of(item.nodeid) != self.first)
         if not items:
             self.trouble = self.trouble or "there are no tests to run"
 

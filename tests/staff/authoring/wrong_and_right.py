@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.grading.course import Course, load_course
 from tests.grading.course_file import CourseError
 
+from . import killers
 from .source import BadFile, read, relative
 
 KEYS = ("name", "idea", "loses", "old", "new")
@@ -33,6 +34,7 @@ class Candidate:
     loses: str  # "correctness", "cost", or "" where everything must pass
     source: str
     target: str  # where a tree has the file: "attention/kv_cache.py", "review.toml"
+    killer: str = ""  # the test that caught it the last time, if it is worth to run it first
 
     @property
     def label(self) -> str:
@@ -118,13 +120,14 @@ def _mutants(root: Path, reference: Candidate) -> Iterator[Candidate | BadFile]:
         yield BadFile(f"{where}: must hold [[mutant]] tables, at least one, and nothing else")
         return
     seen: set[str] = set()
+    caught_by = killers.load(root).get(reference.problem, {})
     for number, table in enumerate(tables, start=1):
         try:
             mutant = _mutant(table, number, reference)
             if mutant.name in seen:
                 raise BadFile(f"mutant {mutant.name!r}: the name is taken")
             seen.add(mutant.name)
-            yield mutant
+            yield replace(mutant, killer=caught_by.get(mutant.name, ""))
         except BadFile as error:
             yield BadFile(f"{where}: {error}")
 
