@@ -57,14 +57,15 @@ def draw_paged(
     window: int | None = None,
     num_splits: int | None = None,
     max_length: int | None = None,
-    levels: tuple[float, float] | None = None,
+    levels: Sequence[tuple[float, float]] = (),
     mean: float = 0.0,
     shared: int = 0,
 ) -> Paged:
     """Blocks in random order. Whatever is no token's is NaN, and so are whole blocks that no
     window reaches.
 
-    levels: lowest and highest of the scores, about; each token has its own in between.
+    levels: of each request, or of none: lowest and highest of its scores, about; each token has its
+        own in between.
     mean: of the values.
     shared: how many blocks at the beginning are the same for all requests that are so long.
     """
@@ -74,10 +75,10 @@ def draw_paged(
         q = 1 + 0.2 * q
     common = [draw.normal(shared * block_size, kv_heads, head_dim, dtype=dtype) for _ in "kv"]
     keys, values = [], []
-    for length in lengths:
+    for row, length in enumerate(lengths):
         k, v = (draw.normal(length, kv_heads, head_dim) for _ in "kv")
         if levels:
-            low, high = levels
+            low, high = levels[row]
             k += (low + (high - low) * draw.uniform(length, 1, 1)) / (scale * head_dim)
         k, v = k.to(dtype), (v + mean).to(dtype)
         if length >= len(common[0]):

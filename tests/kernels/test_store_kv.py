@@ -39,13 +39,14 @@ class Case:
 
     NAMES = ("k", "v", "k_cache", "v_cache", "slots")
 
-    def call(self, seed: int = 0) -> Seen:
+    def call(self, seed: int = 0, integer_bits: int = 32) -> Seen:
         """Store, and check what is in the caches and the other arguments afterwards."""
+        lab = {"seed": seed, "integer_bits": integer_bits}
         given = [self.sliced.get(name, getattr(self, name).clone()) for name in self.NAMES]
         if self.projected is None:
-            seen = in_lab(store_kv, *given, seed=seed)
+            seen = in_lab(store_kv, *given, **lab)
         else:
-            seen = in_lab(with_slices, store_kv, self.projected.clone(), *given, seed=seed)
+            seen = in_lab(with_slices, store_kv, self.projected.clone(), *given, **lab)
             assert_unchanged(seen.arguments[1], self.projected, "k and v")
         after = dict(zip(self.NAMES, seen.arguments[-5:], strict=True))
         for name in {"k", "v"} - self.sliced.keys():
@@ -187,6 +188,14 @@ class TestPlaces:
             case.slots = order.contiguous()
             for seed in SEEDS:
                 case.call(seed)
+
+    @pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+    def test_slots_beyond_what_int32_reaches(self, draw, dtype):
+        """The lab's int32 has 16 bits here: a cache of 96,000 elements is as one of 6 · 10⁹."""
+        case = draw_case(draw, 8, blocks=100, block_size=16, slot_dtype=dtype)
+        case.slots[:4] = torch.tensor([547, 3, 1093, 1599])  # of 60 elements: 2¹⁵ is in slot 546
+        case.slots[4:] = draw.permutation(400)[:4] + 1100
+        case.call(integer_bits=16)
 
 
 @pytest.mark.cost("bytes")

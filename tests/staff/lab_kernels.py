@@ -131,6 +131,14 @@ def without_other(x, out, LENGTH: tl.constexpr, TILE: tl.constexpr):
 
 
 @triton.jit
+def masked_by_two_widths(x, wanted, out, length, TILE: tl.constexpr):
+    """A mask of int32 & one of int64."""
+    at = tl.arange(0, TILE)
+    mask = (at < length) & (tl.load(wanted).to(tl.int64) >= 0)
+    tl.store(out + at, tl.load(x + at, mask=mask, other=0.0), mask=mask)
+
+
+@triton.jit
 def from_a_number(address, out):
     tl.store(out, tl.load(address.to(tl.pointer_type(tl.float32))))
 

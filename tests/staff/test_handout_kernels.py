@@ -201,12 +201,24 @@ def test_the_formula_describes_a_real_kernel():
         assert row["seconds"] == pytest.approx(predict(seen.launches, GPU).seconds, rel=0.03)
 
 
+def busiest(run: dict) -> float:
+    """Seconds of one of fewer programs than multiprocessors that are all limited by bytes."""
+    assert run["programs"] < GPU.multiprocessors
+    asked = sum(argument["requested"] for argument in run["arguments"])
+    return asked / run["programs"] / (GPU.bytes_per_clock * GPU.clock)
+
+
 def test_points_of_the_roofline(kept):
     [about] = query("kernel-roofline")
-    flops = {name: sum(one["flops"] for one in launches) for name, launches in kept["runs"].items()}
-    matrix = kernel_runs.ROWS * kernel_runs.COLUMNS * 4
-    assert about["softmax"][0] == pytest.approx(flops["softmax"] / (2 * matrix))
-    assert about["softmax"][1] == pytest.approx(flops["softmax_in_three"] / (5 * matrix), rel=1e-3)
+    vector, matrix = kernel_runs.LENGTH * 4, kernel_runs.ROWS * kernel_runs.COLUMNS * 4
+    moved = {"add": 3 * vector, "softmax_in_three": 5 * matrix, "softmax": 2 * matrix}
+    for stated, (name, nbytes) in zip(about["runs"], moved.items(), strict=True):
+        launches = kept["runs"][name]
+        flops = sum(one["flops"] for one in launches)
+        assert stated["intensity"] == pytest.approx(flops / nbytes, rel=2e-3)
+        seconds = sum(busiest(one) for one in launches)  # by the mean: the last tile is short
+        assert stated["attained"] == pytest.approx(flops / seconds, rel=0.03)
+        assert stated["attained"] < 0.7 * stated["intensity"] * GPU.chip.bandwidth
     assert about["intensities"] == [4, 1]  # by the group, by the query head
     useful = 8192 * HEADS * 2 * 2 * WIDTH
     for stated, (splits, again) in zip(about["attained"], ((1, 1), (16, 1), (16, 4)), strict=True):

@@ -100,6 +100,15 @@ class TestBytes:
         assert torch.equal(out, x + 1) and not launch.problems
         assert launch.loaded["x"].requested == launch.stored["out"].unique == 20 * 24 * 4
 
+    @pytest.mark.parametrize("wanted, elements", [(3, 5), (-1, 0)])
+    def test_masks_of_integers_of_two_widths_are_masks(self, wanted, elements):
+        x, out = torch.randn(8), torch.zeros(8)
+        launch = launched(
+            kernels.masked_by_two_widths, (1,), x, torch.tensor([wanted]), out, 5, TILE=8
+        )
+        assert torch.equal(out[:elements], x[:elements]) and not out[elements:].any()
+        assert launch.bytes_stored == elements * 4
+
     def test_two_arguments_of_one_storage_are_told_apart(self):
         cache = torch.randn(2, 32)
         launch = launched(kernels.copy, (1,), cache[0], cache[1], 32, TILE=32)

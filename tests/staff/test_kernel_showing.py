@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assignment.provided.lab.kernel import GPUS, lab, show
+from assignment.provided.lab.kernel import GPUS, lab, predict, show
 from assignment.provided.lab.kernel.gpus import NoRate
 from tests.staff import lab_kernels as kernels
 
@@ -64,3 +64,13 @@ def test_no_launch_and_no_rate(capsys):
         kernels.matmul[(1, 1)](a, a, torch.empty(16, 16), 16, 16, 16, TM=16, TN=16, TK=16)
     with pytest.raises(NoRate, match="T4"):
         show(seen, GPUS["T4"])
+
+
+def test_a_gpu_by_its_name(capsys):
+    with lab() as seen:
+        kernels.copy[(1,)](torch.ones(4), torch.zeros(4), 4, TILE=4)
+    assert printed(seen, capsys, "H100") == printed(seen, capsys, GPUS["H100"])
+    assert predict(seen.launches, "L4") == predict(seen.launches, GPUS["L4"])
+    for ask in (lambda: show(seen, "H10"), lambda: predict(seen.launches, "H10")):
+        with pytest.raises(ValueError, match="called 'H10'; known are A100, H100, H200, L4, T4"):
+            ask()

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from assignment.provided.lab.kernel.compiled import Compiled
     from assignment.provided.lab.kernel.ptx import Ptx
 
+__tracebackhide__ = True
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -46,8 +48,12 @@ class Seen:
         return [read(ptx, chosen) for ptx in self._translate(architecture)]
 
 
-def in_lab(target: Callable, *args, seed: int = 0) -> Seen:
+def in_lab(target: Callable, *args, seed: int = 0, integer_bits: int = 32) -> Seen:
     """Call `target` in the kernel lab; in official grading, its kernels run where it has no hand.
+
+    Args:
+        seed: decides the order of the programs.
+        integer_bits: of int32; with fewer, a small cache shows what a large one would.
 
     Raises:
         KernelFault: a kernel did what none may: out of bounds, a race, a read of unwritten memory.
@@ -56,13 +62,13 @@ def in_lab(target: Callable, *args, seed: int = 0) -> Seen:
     if triton is None:
         raise SubmissionError(WITHOUT_TRITON)
     if is_remote(target):
-        far = FarLab(seed)
+        far = FarLab(seed, integer_bits)
         value, arguments, cost = proxy.request("in_lab", target=target, args=list(args), send=far)
         check_cost(cost)
         launches, translate = far.launches, far.translate
     else:
         arguments = list(args)
-        value, opened = sides.in_lab(target, args, seed)
+        value, opened = sides.in_lab(target, args, seed, integer_bits)
         launches, translate, cost = opened.launches, opened.translated, opened.cost
-    check(launches)
+    check(launches, integer_bits)
     return Seen(value, arguments, launches, cost, translate)

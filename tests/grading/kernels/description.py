@@ -10,6 +10,8 @@ import triton
 import triton.language as tl
 from triton.runtime.jit import JITFunction
 
+__tracebackhide__ = True
+
 MODULES = {"triton": triton, "triton.language": tl, "triton.language.math": tl.math}
 Constant = int | float | bool | str
 
@@ -52,30 +54,34 @@ def describe(kernel: JITFunction) -> Description:
         if name in description.functions:
             continue
         description.functions[name] = function.src
-        for used in sorted(_global_names(function)):
+        for used, line in sorted(_global_names(function).items()):
             value = function.fn.__globals__[used]
             if isinstance(value, JITFunction) and not _is_tritons(value):
                 if value.fn.__name__ != used:
                     raise NotDescribable(f"{used!r} is a helper that is defined as another name")
                 waiting.append(value)
-            else:
-                _describe_global(description, used, value)
+            elif not _describe_global(description, used, value):
+                raise NotDescribable(f"{name}, line {line}: {_refusal(used, value)}")
     return description
 
 
-def _global_names(function: JITFunction) -> set[str]:
+def _global_names(function: JITFunction) -> dict[str, int]:
+    """Each with the line where it is first used, counted from the function's `def`."""
     nodes = list(ast.walk(ast.parse(function.src)))
     names = [node for node in nodes if isinstance(node, ast.Name)]
     local = {node.id for node in names if isinstance(node.ctx, ast.Store)}
     local |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    return ({node.id for node in names} - local) & function.fn.__globals__.keys()
+    known = function.fn.__globals__.keys() - local
+    lines = sorted(((node.lineno, node.id) for node in names if node.id in known), reverse=True)
+    return {name: line for line, name in lines}
 
 
 def _is_tritons(value: object) -> bool:
     return getattr(value, "__module__", "").split(".")[0] == "triton"
 
 
-def _describe_global(description: Description, name: str, value: object) -> None:
+def _describe_global(description: Description, name: str, value: object) -> bool:
+    """Whether it is something that can be described."""
     if isinstance(value, types.ModuleType) and value.__name__ in MODULES:
         description.modules[name] = value.__name__
     elif isinstance(value, tl.constexpr) and isinstance(value.value, Constant):
@@ -83,10 +89,18 @@ def _describe_global(description: Description, name: str, value: object) -> None
     elif (member := _member(value)) is not None:
         description.members[name] = list(member)
     else:
-        raise NotDescribable(
-            f"{name!r} is a {type(value).__name__}: a kernel may use Triton, helpers with "
-            "@triton.jit, and tl.constexpr values"
-        )
+        return False
+    return True
+
+
+def _refusal(name: str, value: object) -> str:
+    kind = type(value).__name__
+    if isinstance(value, Constant):
+        return f"{name} is a plain {kind}; a kernel may use {name} = tl.constexpr({value!r})"
+    return (
+        f"{name} is a {kind}; a kernel may use Triton, helpers with @triton.jit, and tl.constexpr "
+        "values"
+    )
 
 
 def _member(value: object) -> tuple[str, str] | None:

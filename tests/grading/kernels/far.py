@@ -14,6 +14,8 @@ from tests.grading.transport import labs
 if TYPE_CHECKING:
     from assignment.provided.lab.kernel.ptx import Ptx
 
+__tracebackhide__ = True
+
 
 class FarLab:
     """A function of the test, as the submission's side sees it: send(launch) -> storages.
@@ -23,16 +25,17 @@ class FarLab:
 
     most_bytes = 2**26  # of the tensors of one launch
 
-    def __init__(self, seed: int):
+    def __init__(self, seed: int, integer_bits: int):
         self.launches: list[Launch] = []
-        self._lab, self._seed = labs.lab(), seed
+        self._lab = labs.lab()
+        self._opening = {"seed": seed, "integer_bits": integer_bits}
         self._number: int | None = None
 
     def __call__(self, sent: dict) -> dict[int, Tensor]:
         if not is_data(sent):
             raise SubmissionError("a kernel is given something that is neither tensor nor number")
         if self._number is None:
-            self._number = self._lab.request("open_lab", {"seed": self._seed})
+            self._number = self._lab.request("open_lab", self._opening)
         storages, launch = self._lab.request("launch", {"sent": sent})
         self.launches.append(launch)
         return storages

@@ -7,11 +7,13 @@ import keyword
 
 import triton.language as tl
 
+__tracebackhide__ = True
+
 # Not of the language, but doors out of it, or noise.
 BARRED = {
     "core", "extra", "semantic", "standard", "random", "tensor", "tuple", "dtype", "block_type",
     "pointer_type", "target_info", "to_tensor", "inline_asm_elementwise", "map_elementwise",
-    "device_print", "device_assert", "static_print", "debug_barrier", "const", "constexpr_type",
+    "device_print", "device_assert", "static_print", "const", "constexpr_type",
     "pi32_t", "TRITON_MAX_TENSOR_NUMEL", "condition", "slice", "tensor_descriptor",
 }  # fmt: skip
 LANGUAGE = frozenset(tl.__all__) - BARRED

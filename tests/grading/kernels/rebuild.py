@@ -13,33 +13,44 @@ from triton.runtime.jit import JITFunction
 from .description import MODULES, Description
 from .grammar import BUILTINS, NotAllowed, check_function, check_names, is_of_the_language
 
+__tracebackhide__ = True
+
 _rebuilt = 0  # each has a file name of its own, by which Triton finds its source
+
+
+def check(description: Description) -> None:
+    """
+    Raises:
+        NotAllowed: something in the kernel or its helpers is not of Triton's language.
+    """
+    functions, constants = description.functions, description.constants
+    check_names(*functions, *constants, *description.members, *description.modules)
+    if description.name not in functions:
+        raise NotAllowed(f"there is no function {description.name!r}")
+    for module in description.modules.values():
+        if module not in MODULES:
+            raise NotAllowed(f"the module {module!r}")
+    for module, member in description.members.values():
+        if not is_of_the_language(f"{module}.{member}"):
+            raise NotAllowed(f"{module}.{member}")
+    names = frozenset([*functions, *constants, *description.members])
+    for name, source in functions.items():
+        check_function(name, source, names, description.modules)
 
 
 def rebuild(description: Description) -> JITFunction:
     """The kernel, with its helpers, in a namespace that holds nothing else.
 
     Raises:
-        NotAllowed: something in it is not of Triton's language.
+        NotAllowed: as `check`.
     """
-    functions, constants = description.functions, description.constants
-    check_names(*functions, *constants, *description.members, *description.modules)
-    if description.name not in functions:
-        raise NotAllowed(f"there is no function {description.name!r}")
+    check(description)
     namespace: dict[str, object] = {"__builtins__": _builtins(), "__name__": "kernel"}
-    for name, module in description.modules.items():
-        if module not in MODULES:
-            raise NotAllowed(f"the module {module!r}")
-        namespace[name] = MODULES[module]
+    namespace |= {name: MODULES[module] for name, module in description.modules.items()}
     for name, (module, member) in description.members.items():
-        if not is_of_the_language(f"{module}.{member}"):
-            raise NotAllowed(f"{module}.{member}")
         namespace[name] = getattr(MODULES[module], member)
-    names = frozenset([*functions, *constants, *description.members])
-    for name, source in functions.items():
-        check_function(name, source, names, description.modules)
-    namespace |= {name: tl.constexpr(value) for name, value in constants.items()}
-    for name, source in functions.items():
+    namespace |= {name: tl.constexpr(value) for name, value in description.constants.items()}
+    for name, source in description.functions.items():
         namespace[name] = triton.jit(_define(name, source, namespace))
     return namespace[description.name]
 

@@ -33,9 +33,9 @@ class Labs:
     def __init__(self) -> None:
         self._calls: list[list[Call]] = []
 
-    def open(self, seed: int) -> int:
+    def open(self, seed: int, integer_bits: int) -> int:
         """A lab without launches, and its number."""
-        self._open = Lab(seed)
+        self._open = Lab(seed, integer_bits)
         self._storages: dict[int, Tensor] = {}
         self._calls.append(self._open.calls)
         return len(self._calls) - 1

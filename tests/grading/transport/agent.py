@@ -152,11 +152,11 @@ class Agent(Codec):
 
     # What it can ask of a child without a submission.
 
-    def _do_open_lab(self, seed):
+    def _do_open_lab(self, seed, integer_bits):
         from tests.grading.kernels.running import Labs
 
         self._labs = self._labs or Labs()
-        return self._labs.open(seed)
+        return self._labs.open(seed, integer_bits)
 
     def _do_launch(self, sent):
         return self._labs.launch(sent)

@@ -7,6 +7,8 @@ import time
 from tests.grading.transport import proxy
 from tests.grading.transport.forkserver import ForkServer
 
+__tracebackhide__ = True
+
 
 def lab() -> proxy.Session:
     """The one of the current test."""

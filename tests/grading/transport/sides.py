@@ -17,6 +17,8 @@ from tests.grading.errors import SubmissionError
 from tests.grading.transport.kept import kept_bytes as kept_bytes
 from tests.grading.transport.wire import bytes_of, is_provided_dataclass
 
+__tracebackhide__ = True  # a failing test's traceback goes on in the submission
+
 
 def as_in_official_grading(graded: bool = True) -> None:
     """One thread, so that sums come out the same, and threads do not wait for each other.
@@ -132,11 +134,17 @@ def call_with_parameters(target: Callable, args: Sequence) -> object:
     return target(*given)
 
 
-def in_lab(target: Callable, args: Sequence, seed: int) -> tuple:
+def in_lab(target: Callable, args: Sequence, seed: int, integer_bits: int) -> tuple:
     """Call `target` in the kernel lab: (value, the lab)."""
     from assignment.provided.lab.kernel import lab
+    from assignment.provided.lab.kernel.session import launches_go_to
+    from tests.grading.kernels.checking import check_kernel
 
-    with lab(seed) as opened:
+    def checked(kernel, *launch) -> None:
+        check_kernel(kernel)
+        opened.run(kernel, *launch)
+
+    with lab(seed, integer_bits) as opened, launches_go_to(checked):
         value = target(*args)
     return value, opened
 

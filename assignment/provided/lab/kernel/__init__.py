@@ -5,12 +5,14 @@
     launch = seen.launches[0]
     launch.loaded["x"].requested          # bytes that its programs asked for
     seen.check()                          # raises if it did what no kernel may
-    predict(seen.launches, GPUS["H100"])  # how long it would take there
-    show(seen, GPUS["H100"])              # prints all of this
+    predict(seen.launches, "H100")        # how long it would take there; GPUS lists the others
+    show(seen, "H100")                    # prints all of this
+    seen.compiled("sm_90")                # of each launch: registers, spills, wide loads, …
 
 A launch runs in Triton's interpreter, one program after another, in an order of chance: code that
 needs another order fails. Every load and store is booked to the argument that its pointer came
-from. The interpreter's bfloat16, which is wrong in all versions so far, is repaired.
+from. Outside `lab`, a launch is Triton's own, which wants a GPU; without one it says "0 active
+drivers". The interpreter's bfloat16, which is wrong in all versions so far, is repaired.
 """
 
 from ..roofline import Point

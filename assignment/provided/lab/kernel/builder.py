@@ -12,6 +12,7 @@ from triton.runtime.interpreter import InterpreterBuilder, InterpreterOptions, T
 from .bfloat16 import NAN, is_bfloat16, rounded, widened
 from .launch import Launch
 from .memory import Access, Argument
+from .narrow import BITS, GROWING, wrapped
 
 OWNER = "owner"  # of a pointer's attributes: the Argument it was made from
 GARBAGE = 0x5A  # each byte of an integer that was masked off and has no `other`
@@ -25,14 +26,14 @@ class MeteredBuilder(InterpreterBuilder):
     """What `tl` calls while a program runs.
 
     It keeps track of whose memory a pointer points to, asks `access` about every load and store,
-    counts FLOPs into `launch`, and repairs bfloat16.
+    counts FLOPs into `launch`, and repairs bfloat16. Its int32 has `integer_bits`.
     """
 
-    def __init__(self, launch: Launch, access: Access):
+    def __init__(self, launch: Launch, access: Access, integer_bits: int = BITS):
         super().__init__()
         # Without checks for the overflow of integers, which double the time of an address.
         self.options = InterpreterOptions(sanitize_overflow=False)
-        self.launch, self.access = launch, access
+        self.launch, self.access, self._integer_bits = launch, access, integer_bits
         self._owner: Argument | None = None
 
     # --- memory -----------------------------------------------------------------------------------
@@ -123,6 +124,8 @@ class MeteredBuilder(InterpreterBuilder):
     def binary_op(self, left, right, op):
         self.count_vector(left, right)
         result = self._exact(super().binary_op, left, right, op)
+        if op in GROWING:
+            return wrapped(result, self._integer_bits)
         return _as_bool(result) if result.data.dtype == bool else result
 
     def unary_op(self, value, op):
@@ -151,7 +154,7 @@ class MeteredBuilder(InterpreterBuilder):
         return rounded(TensorHandle(np.array([value], np.float32), tl.float32))
 
     def cast_impl(self, source, kind):
-        return self._cast(super().cast_impl, source, kind)
+        return wrapped(self._cast(super().cast_impl, source, kind), self._integer_bits)
 
     def create_fp_to_fp(self, source, kind, rounding):
         return self._cast(super().create_fp_to_fp, source, kind, rounding)

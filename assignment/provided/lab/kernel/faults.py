@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from .launch import Launch, Problem
 
+__tracebackhide__ = True
+
 MOST_LINES = 5
 ADVICE = {
     "load out of bounds": "what lies there may be anything: tl.load needs a mask",
@@ -14,14 +16,21 @@ ADVICE = {
     "race": "programs run at once and in any order: what one writes, no other may read or write",
     "unwritten read": "nobody has written to it since it was allocated",
 }
+NARROW = (
+    "here int32 has {bits} bits, as if memory were {times:,} times as large: numbers need "
+    ".to(tl.int64) before they are multiplied into an offset that does not fit"
+)
 
 
 class KernelFault(AssertionError):
     """A kernel did what no kernel may: its message lists what, where, in which program."""
 
 
-def check(launches: Sequence[Launch]) -> None:
+def check(launches: Sequence[Launch], integer_bits: int = 32) -> None:
     """
+    Args:
+        integer_bits: of int32 in these launches; said first where it is not 32.
+
     Raises:
         KernelFault: there is a problem in one of the launches.
     """
@@ -33,7 +42,10 @@ def check(launches: Sequence[Launch]) -> None:
             first.setdefault(alike, problem)
             count[alike] += 1
     if first:
-        raise KernelFault("\n".join(_told(first, count)))
+        lines = _told(first, count)
+        if integer_bits < 32:
+            lines.insert(0, NARROW.format(bits=integer_bits, times=2 ** (32 - integer_bits)))
+        raise KernelFault("\n".join(lines))
 
 
 def _told(first: dict, count: Counter) -> list[str]:

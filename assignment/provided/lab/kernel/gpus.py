@@ -87,3 +87,16 @@ GPUS = {
     "L4": GPU(CHIPS["L4"], "sm_89", 58, 2.04e9, 242.5e12, 30.3e12),
     "T4": GPU(CHIPS["T4"], "sm_75", 40, 1.59e9, 130e12, 8.1e12),
 }
+
+
+def gpu_called(gpu: GPU | str) -> GPU:
+    """One of `GPUS` by its name; a GPU is itself.
+
+    Raises:
+        ValueError: none has this name.
+    """
+    if isinstance(gpu, GPU):
+        return gpu
+    if gpu not in GPUS:
+        raise ValueError(f"no GPU here is called {gpu!r}; known are {', '.join(GPUS)}")
+    return GPUS[gpu]

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from ...units import seconds
 from ..cost import Cost
-from .gpus import GPU
+from .gpus import GPU, gpu_called
 from .launch import Launch
 from .memory import SECTOR
 from .time_model import Prediction, predict
@@ -26,20 +26,21 @@ class WasSeen(Protocol):
     def cost(self) -> Cost: ...
 
 
-def show(seen: WasSeen, gpu: GPU | None = None) -> None:
+def show(seen: WasSeen, gpu: GPU | str | None = None) -> None:
     """Print `in_words`."""
     print(in_words(seen, gpu))
 
 
-def in_words(seen: WasSeen, gpu: GPU | None = None) -> str:
+def in_words(seen: WasSeen, gpu: GPU | str | None = None) -> str:
     """Each launch: bytes by argument, FLOPs, faults; with a GPU, how long it would take there.
 
     Bytes are those that programs asked for, the different ones among them, and those of the sectors
     that have to be moved for them.
 
     Raises:
-        NoRate: as `predict`.
+        NoRate, ValueError: as `predict`.
     """
+    gpu = gpu_called(gpu) if gpu else None
     found = predict(seen.launches, gpu) if gpu else None
     times = found.launches if found else (None,) * len(seen.launches)
     parts = [

@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from .gpus import GPU
+from .gpus import GPU, gpu_called
 from .launch import Launch
 from .memory import SECTOR
 
@@ -54,12 +54,14 @@ class Prediction:
     launches: tuple["Prediction", ...] = field(default=(), repr=False)
 
 
-def predict(launches: Sequence[Launch], gpu: GPU) -> Prediction:
-    """The time of launches that wait for each other.
+def predict(launches: Sequence[Launch], gpu: GPU | str) -> Prediction:
+    """The time of launches that wait for each other, on a GPU or one of `GPUS` by name.
 
     Raises:
         NoRate: the GPU has no rate for a product in them.
+        ValueError: no GPU has this name.
     """
+    gpu = gpu_called(gpu)
     each = tuple(_predict(launch, gpu) for launch in launches)
     longest = max(each, key=lambda one: one.seconds, default=None)
     return Prediction(
