@@ -135,10 +135,11 @@ def paged_attention(
 
     Returns:
         In the dtype of q. Scores, softmax and sums in float32. All of it is computed by kernels.
+        Programs of a launch run in any order: none may read what another of them writes.
 
     Hint: keep for each split its mean and log Σ exp(score), and mind the splits that have no token.
-    `tl.dot` wants at least 16 query heads: pad the group with rows that are never stored. About 90
-    lines with both kernels.
+    Tensor cores take 16 query heads at once: pad the group with rows that are never stored. About
+    90 lines with both kernels.
     """
     # BEGIN SOLUTION
     batch, heads, head_dim = q.shape

@@ -39,7 +39,7 @@ def points_of(figure: Figure | None) -> list[Point]:
 def in_a_line(figure: Figure) -> list[str]:
     """Of the submission alone; no line where there is nothing to draw."""
     return [
-        told(replace(point, label=f"under the roof of the {chip_of(figure).name}"), chip_of(figure))
+        told(replace(point, label=f"on the {chip_of(figure).name}"), chip_of(figure))
         for point in points_of(figure)[:1]
     ]
 

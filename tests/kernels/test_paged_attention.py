@@ -264,10 +264,10 @@ def test_what_the_compiler_makes_of_it(draw, budget):
     reading = four.compiled("sm_80")[loaded.index(max(loaded))]
     wide, loads = reading.wide_loads, reading.loads
     faults = {
-        f"{spilled} bytes that spill": spilled > 0,
+        f"{spilled:,} bytes that spill": spilled > 0,
         f"{loads - wide} of {loads} loads narrow": 2 * wide < loads,
         "no tensor cores": not any(c.tensor_core for c in sixteen.compiled("sm_80")),
     }
     found = [fault for fault, is_there in faults.items() if is_there]
-    looked_for = "spills, narrow loads, products without tensor cores"
-    budget(len(found), 0, unit=f"of: {'; '.join(found) or looked_for}")
+    told = "; ".join(found) or "spills, narrow loads, no tensor cores"
+    budget(len(found), 0, unit=f"fault{'' if len(found) == 1 else 's'} ({told})")
