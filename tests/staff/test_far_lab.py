@@ -46,6 +46,17 @@ def double_twice(x):
 def double_in_place(x, rows):
     double_kernel[(1,)](x[rows], x[rows], x.shape[1], TILE=32)
 
+def hiding(x, work):
+    from assignment.provided.lab.counter import counting_suspended
+    out = torch.zeros_like(x)
+    with counting_suspended():
+        made = x * 3 if work == "all" else x.clone()
+    double_kernel[(-(-x.numel() // 1024),)](made, out, x.numel(), TILE=1024)
+    if work == "after":
+        with counting_suspended():
+            out = out + 1
+    return out
+
 def beside(x):
     out = torch.empty(x.numel() + 8)
     double_kernel[(2,)](x, out, x.numel() + 8, TILE=64)
@@ -203,6 +214,15 @@ def test_a_grid_without_end(call):
 def test_counts_are_not_the_submissions(call):
     seen = call("forged", torch.randn(64))
     assert seen.launches[0].bytes_loaded == 256
+
+
+@pytest.mark.parametrize("work, hidden", [("none", 0), ("all", 1), ("after", 1)])
+def test_torchs_work_is_seen_by_what_comes_in(call, work, hidden):
+    """Whatever the submission's side says: bytes that neither test nor kernel wrote."""
+    x = torch.randn(3000)
+    seen = call("hiding", x, work)
+    zeros = x.nbytes  # the empty result, which is counted on both sides
+    assert seen.cost.bytes_written == zeros + hidden * x.nbytes
 
 
 def test_the_same_call_in_one_process():

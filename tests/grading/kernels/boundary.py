@@ -62,9 +62,10 @@ def in_lab(target: Callable, *args, seed: int = 0, integer_bits: int = 32) -> Se
     if triton is None:
         raise SubmissionError(WITHOUT_TRITON)
     if is_remote(target):
-        far = FarLab(seed, integer_bits)
+        far = FarLab(list(args), seed, integer_bits)
         value, arguments, cost = proxy.request("in_lab", target=target, args=list(args), send=far)
         check_cost(cost)
+        cost = far.at_least_what_was_seen(cost, [value, *arguments])
         launches, translate = far.launches, far.translate
     else:
         arguments = list(args)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from assignment.provided.lab.cost import Cost
 from assignment.provided.lab.kernel.launch import Launch
 from tests.grading.errors import SubmissionError
 from tests.grading.transport import labs
+
+from .origins import Origins
 
 if TYPE_CHECKING:
     from assignment.provided.lab.kernel.ptx import Ptx
@@ -25,8 +29,9 @@ class FarLab:
 
     most_bytes = 2**26  # of the tensors of one launch
 
-    def __init__(self, seed: int, integer_bits: int):
+    def __init__(self, arguments: list, seed: int, integer_bits: int):
         self.launches: list[Launch] = []
+        self._origins = Origins(arguments)
         self._lab = labs.lab()
         self._opening = {"seed": seed, "integer_bits": integer_bits}
         self._number: int | None = None
@@ -36,9 +41,16 @@ class FarLab:
             raise SubmissionError("a kernel is given something that is neither tensor nor number")
         if self._number is None:
             self._number = self._lab.request("open_lab", self._opening)
+        self._origins.meet(_not_fresh(sent))
         storages, launch = self._lab.request("launch", {"sent": sent})
+        self._origins.know(storages)
         self.launches.append(launch)
         return storages
+
+    def at_least_what_was_seen(self, cost: Cost, answer: list) -> Cost:
+        """What the submission's process says of torch's work, and no less than passed here."""
+        self._origins.meet(answer)
+        return replace(cost, bytes_written=max(cost.bytes_written, self._origins.written_by_torch))
 
     def translate(self, architecture: str) -> list[Ptx]:
         """The launches, for the assembler.
@@ -56,6 +68,15 @@ class FarLab:
         if isinstance(translated, str):
             raise DoesNotCompile(translated)
         return translated
+
+
+def _not_fresh(sent: dict) -> list[Tensor]:
+    """The storages of a launch that somebody has written to."""
+    try:
+        packed = sent["packed"]
+        return [content for n, content in packed["storages"].items() if n not in packed["fresh"]]
+    except (KeyError, TypeError, AttributeError):
+        raise SubmissionError("what it launches is no launch") from None
 
 
 def is_data(value: object) -> bool:
