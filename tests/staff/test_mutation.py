@@ -146,6 +146,19 @@ def test_a_wrong_hint_changes_no_verdict(root, capsys, hint):
     assert code == 1 and last.startswith("mutants: 2 killed, 1 survived;")
 
 
+def test_a_part_of_the_mutants(root, capsys):
+    write_mutants(root, WRONG, LATE, DEAR)
+    lasts = [run(root, capsys, "--part", part)[2] for part in ("1/2", "2/2")]
+    assert [last.partition(",")[0] for last in lasts] == ["mutants: 2 killed", "mutants: 1 killed"]
+
+
+@pytest.mark.parametrize("part", ["0/2", "3/2", "2", "a/b"])
+def test_a_part_that_is_none(root, capsys, part):
+    with pytest.raises(SystemExit):
+        mutation.main(["--part", part], root)
+    assert "expected a part such as 1/2" in capsys.readouterr().err
+
+
 SURVIVORS = {
     "harmless": (("correctness", "result = 0", "result = 0 + 0"), "all 2 correctness tests"),
     "cost where correctness was promised": (

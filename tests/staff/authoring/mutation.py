@@ -55,15 +55,21 @@ class Result:
 def try_out(
     problems: list[str],
     settings: Settings,
+    part: tuple[int, int] = (1, 1),
     on_start: Callable[[int], None] = lambda total: None,
     on_done: Callable[[Candidate], None] = lambda candidate: None,
 ) -> Result:
-    """Mutants and variants of the problems. Those of a problem whose reference fails do not run."""
+    """Mutants and variants of the problems. Those of a problem whose reference fails do not run.
+
+    part: (2, 3): of the mutants of each problem every third, from the second on.
+    """
     result = Result()
     candidates: list[Candidate] = []
     for problem in problems:
         found, faults = wrong_and_right.load(settings.root, problem)
-        candidates += found
+        mutants = [candidate for candidate in found if candidate.kind == "mutant"]
+        chosen = mutants[part[0] - 1 :: part[1]]
+        candidates += [c for c in found if c.kind != "mutant" or c in chosen]
         result.faults += faults
     on_start(len(candidates))
 
@@ -95,10 +101,10 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     except BadFile as error:
         console.print(Text(str(error)))
         return 1
-    result = _with_progress(problems, settings)
+    result = _with_progress(problems, settings, options.part)
     if not (options.unit or options.problem):
         result.faults += wrong_and_right.strays(root)
-    if options.remember:
+    if options.remember and options.part == (1, 1):
         killers.remember(root, problems, dict(_caught(result.verdicts)))
     report(result, console, options.verbose)
     return 0 if result.good else 1
@@ -145,7 +151,7 @@ def _table(verdicts: list[Verdict]) -> Table:
     return table
 
 
-def _with_progress(problems: list[str], settings: Settings) -> Result:
+def _with_progress(problems: list[str], settings: Settings, part: tuple[int, int]) -> Result:
     columns = (
         BarColumn(),
         MofNCompleteColumn(),
@@ -157,6 +163,7 @@ def _with_progress(problems: list[str], settings: Settings) -> Result:
         return try_out(
             problems,
             settings,
+            part,
             on_start=lambda total: progress.update(task, total=total),
             on_done=lambda candidate: progress.update(task, advance=1, description=candidate.label),
         )
@@ -171,10 +178,20 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the tests' inputs (default: 0)")
     parser.add_argument("--limit", type=seconds, default=60, help="seconds for one (default: 60)")
     parser.add_argument(
+        "--part", type=_part, default=(1, 1), help="1/2 or 2/2: half of each problem's mutants"
+    )
+    parser.add_argument(
         "--remember", action="store_true", help="note which test caught each, to run it first"
     )
     parser.add_argument("--verbose", action="store_true", help="say what killed each mutant")
     return parser.parse_args(arguments)
+
+
+def _part(text: str) -> tuple[int, int]:
+    which, _, parts = text.partition("/")
+    if not (which.isdecimal() and parts.isdecimal() and 1 <= int(which) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a part such as 1/2")
+    return int(which), int(parts)
 
 
 def _above_zero(kind: type, expected: str) -> Callable[[str], float]:
