@@ -87,7 +87,7 @@ def test_what_stays_in_the_cache_need_not_reach_memory(parts):
 
 def test_a_batch_is_predicted_from_one_request_and_one_head(parts, bench):
     """Against the lab's count of the whole batch, in which the splits' sums lie further apart."""
-    from submission.kernels.paged_attention import paged_attention
+    from solutions.kernels.paged_attention import paged_attention
 
     shape = parts.cases.Shape((40,) * 3, heads=8, kv_heads=2, head_dim=32, splits=2)
     case = parts.cases.make_case(shape, "cpu", seed=5)
@@ -103,7 +103,7 @@ def test_a_batch_is_predicted_from_one_request_and_one_head(parts, bench):
 
 
 def test_the_default_number_of_splits_is_found(parts):
-    from submission.kernels.paged_attention import paged_attention
+    from solutions.kernels.paged_attention import paged_attention
 
     case = parts.cases.make_case(parts.cases.Shape((1000,)), "cpu", seed=0)
     splits = parts.variants.default_splits(paged_attention, case)
@@ -147,7 +147,7 @@ def giant(q):
 
 def test_variants_are_compared_by_rank(parts, bench, monkeypatch):
     """With a clock by which each call takes longer than the one before."""
-    from submission.kernels import paged_attention
+    from solutions.kernels import paged_attention
 
     module = SimpleNamespace()  # without TILE: splits and warps are varied
     monkeypatch.setattr(parts.variants, "FINE_SPLITS", (1, 2, 4))
