@@ -66,18 +66,6 @@ def solve(tree: Path, problem: str) -> Path:
     return file
 
 
-def full_marks() -> str:
-    total = sum(p.points for p in COURSE.problems.values() if p.track == "core")
-    return f"score: {float(total):g} / {float(total):g}"
-
-
-def test_the_reference_has_full_points(tmp_path):
-    grade = Grade("solutions", tmp_path)
-    assert grade.status == 0
-    assert {name for name, p in grade.problems.items() if p["points"] != p["possible"]} == set()
-    assert grade.last_line == full_marks()
-
-
 def test_the_stubs_have_none_and_the_next_step_is_named(tmp_path):
     grade = Grade("assignment", tmp_path)
     assert grade.status == 0
