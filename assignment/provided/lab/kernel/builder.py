@@ -188,7 +188,7 @@ class MeteredBuilder(InterpreterBuilder):
             return operation(*operands)
         wide = [widened(x) if isinstance(x, TensorHandle) else x for x in operands]
         result = operation(*wide)
-        return rounded(result) if result.data.dtype == np.float32 else _as_bool(result)
+        return rounded(result) if result.data.dtype == np.float32 else result
 
     @staticmethod
     def _cast(operation, source, kind, *rest):
