@@ -40,7 +40,7 @@ class Origins:
 def _contents(value: object) -> Iterator[Tensor]:
     """The bytes of each tensor in it."""
     if isinstance(value, Tensor):
-        yield value.contiguous().flatten().view(torch.uint8)
+        yield value.detach().contiguous().flatten().view(torch.uint8)
     elif isinstance(value, dict):
         yield from _contents(list(value.values()))
     elif isinstance(value, list | tuple):
