@@ -44,7 +44,7 @@ def _split_kernel(
     begin = end * 0
     if WINDOW:
         begin = tl.maximum(end - WINDOW, 0)
-    share = tl.cdiv(tl.cdiv(end - begin, splits), TILE) * TILE  # tokens of a split
+    share = tl.cdiv(end - begin, splits)  # tokens of a split
     begin += split * share
     end = tl.minimum(begin + share, end)
 

@@ -1,4 +1,4 @@
-"""What the tests of kernels share: memory full of anything, bytes of launches."""
+"""What the tests of kernels share: memory full of anything, bit by bit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from tests.grading.closeness import assert_equal
-from tests.grading.kernels.boundary import Seen
 
 __tracebackhide__ = True
 
@@ -36,9 +35,3 @@ def assert_same_bits(got: Tensor, expected: Tensor, *, axes: str, what: str) -> 
         numbers = [values.masked_fill(same, 0) for values in (got, expected)]
         assert_equal(*numbers, axes=axes, what=what)
     assert_equal(bits(got), bits(expected), axes=axes, what=f"{what}, as integers of the same bits")
-
-
-def moved_bytes(seen: Seen) -> int:
-    """All that kernels requested, and what torch moved beside them."""
-    of_kernels = sum(launch.bytes_loaded + launch.bytes_stored for launch in seen.launches)
-    return of_kernels + seen.cost.bytes

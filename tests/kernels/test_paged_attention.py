@@ -5,13 +5,20 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assignment.provided.lab.kernel import GPUS, predict
 from submission.kernels.paged_attention import paged_attention
 from tests.grading.closeness import assert_equal
 from tests.grading.kernels.boundary import Seen, in_lab
-from tests.grading.records import Roofline
 from tests.grading.shapes import around
-from tests.kernels.kernel_inputs import DTYPES, bits, moved_bytes
+from tests.kernels.kernel_costs import (
+    ARCHITECTURES,
+    H100,
+    assert_fits,
+    by_one_program,
+    charge_bytes,
+    charge_code,
+    charge_time,
+)
+from tests.kernels.kernel_inputs import DTYPES, bits
 from tests.kernels.oracles_paged import assert_attention, attention, root_mean_square
 from tests.kernels.paged_inputs import Paged, draw_paged, least_bytes
 
@@ -33,11 +40,6 @@ def check(draw, paged: Paged, seed: int | None = None, integer_bits: int = 32) -
     for name, old, new in zip(ARGUMENTS, before, seen.arguments, strict=False):
         assert_equal(bits(new), old, what=f"bits of {name}, afterwards")
     return seen
-
-
-def charge(budget, seen: Seen, least: int, beside: dict[str, int]) -> None:
-    """Fewer splits than asked for would have moved less."""
-    budget(max(moved_bytes(seen), least), least, unit="bytes", beside=beside)
 
 
 @pytest.mark.group("decode")
@@ -182,14 +184,10 @@ class TestWindow:
 
 @pytest.mark.group("compiled")
 class TestCompiled:
-    @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+    @pytest.mark.parametrize("architecture", ARCHITECTURES)
     def test_every_launch_fits(self, draw, architecture):
         seen = check(draw, draw_paged(draw, 8, 2, [40, 90], head_dim=128, num_splits=2))
-        for launch, compiled in zip(seen.launches, seen.compiled(architecture), strict=True):
-            assert compiled.programs_at_once >= 1, (
-                f"{launch.kernel}: a program wants {compiled.shared:,} bytes of shared memory and "
-                f"{compiled.registers} registers a thread, more than {architecture} has"
-            )
+        assert_fits(seen, architecture)
 
 
 @pytest.mark.cost("bytes")
@@ -200,21 +198,21 @@ class TestBytes:
         seen = check(draw, paged)
         width = 2 * 2 * sum(paged.visible) * 64
         beside = {"keys and values": 2 * width, "keys and values, for each query head": 16 * width}
-        charge(budget, seen, least_bytes(paged, 7), beside)
+        charge_bytes(budget, seen, least_bytes(paged, 7), beside)
 
     def test_short_beside_long(self, draw, budget):
         paged = draw_paged(draw, 8, 2, [1300, 20, 130, 1, 64], head_dim=64, num_splits=1)
         seen = check(draw, paged)
         as_long = 2 * 2 * 5 * 1300 * 2 * 64
         beside = {"keys and values, if all were as long": as_long}
-        charge(budget, seen, least_bytes(paged, 1), beside)
+        charge_bytes(budget, seen, least_bytes(paged, 1), beside)
 
     def test_window(self, draw, budget):
         options = {"head_dim": 64, "window": 256, "num_splits": 1}
         paged = draw_paged(draw, 8, 2, [1200, 900, 300, 40], **options)
         seen = check(draw, paged)
         beside = {"keys and values, before the windows too": 2 * 2 * sum(paged.lengths) * 2 * 64}
-        charge(budget, seen, least_bytes(paged, 1), beside)
+        charge_bytes(budget, seen, least_bytes(paged, 1), beside)
 
 
 @pytest.mark.cost("time")
@@ -222,7 +220,6 @@ class TestTime:
     """On an H100, as the lab predicts it; the number of splits is the submission's choice. The
     ideal moves the least bytes with a program for each multiprocessor, at full bandwidth."""
 
-    GPU = GPUS["H100"]
     RAGGED = (1500, 1400, 100, 700, 300, 1200, 900, 1100, 256, 511, 1024, 600)
 
     @pytest.mark.parametrize(
@@ -237,18 +234,12 @@ class TestTime:
     def test_predicted_time(self, draw, budget, shape, heads, kv_heads, head_dim, lengths):
         paged = draw_paged(draw, heads, kv_heads, lengths, head_dim=head_dim)
         seen = check(draw, paged)
-        bandwidth = self.GPU.chip.bandwidth
-        least = least_bytes(paged, -(-self.GPU.multiprocessors // (len(lengths) * kv_heads)))
-        longest = 2 * 2 * max(lengths) * head_dim / (self.GPU.bytes_per_clock * self.GPU.clock)
-        unsplit = max(longest, least_bytes(paged, 1) / bandwidth)
-        predicted = predict(seen.launches, self.GPU)
-        budget(
-            max(predicted.seconds + seen.cost.bytes / bandwidth, least / bandwidth),
-            least / bandwidth,
-            unit="s",
-            beside={f"{shape}: without splits": unsplit},
-            roofline=Roofline("H100", 4 * sum(lengths) * heads * head_dim, predicted.bytes, least),
-        )
+        least = least_bytes(paged, -(-H100.multiprocessors // (len(lengths) * kv_heads)))
+        longest = by_one_program(2 * 2 * max(lengths) * head_dim)
+        unsplit = max(longest, least_bytes(paged, 1) / H100.bandwidth)
+        beside = {f"{shape}: without splits": unsplit}
+        flops = 4 * sum(lengths) * heads * head_dim
+        charge_time(budget, seen, least, flops=flops, beside=beside)
 
 
 @pytest.mark.cost("code")
@@ -257,17 +248,4 @@ def test_what_the_compiler_makes_of_it(draw, budget):
     thread; products of 16 query heads that do not reach the tensor cores."""
     four = check(draw, draw_paged(draw, 8, 2, [40, 90], head_dim=128, num_splits=2))
     sixteen = check(draw, draw_paged(draw, 16, 1, [40, 90], head_dim=128, num_splits=2))
-    spilled = sum(
-        c.spilled for seen in (four, sixteen) for a in ("sm_80", "sm_90") for c in seen.compiled(a)
-    )
-    loaded = [launch.bytes_loaded for launch in four.launches]
-    reading = four.compiled("sm_80")[loaded.index(max(loaded))]
-    wide, loads = reading.wide_loads, reading.loads
-    faults = {
-        f"{spilled:,} bytes that spill": spilled > 0,
-        f"{loads - wide} of {loads} loads narrow": 2 * wide < loads,
-        "no tensor cores": not any(c.tensor_core for c in sixteen.compiled("sm_80")),
-    }
-    found = [fault for fault, is_there in faults.items() if is_there]
-    told = "; ".join(found) or "spills, narrow loads, no tensor cores"
-    budget(len(found), 0, unit=f"fault{'' if len(found) == 1 else 's'} ({told})")
+    charge_code(budget, [four, sixteen], reading=four, products=sixteen)

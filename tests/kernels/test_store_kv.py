@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from assignment.provided.lab.kernel import GPUS, predict
+from assignment.provided.lab.kernel import predict
 from submission.kernels.store_kv import store_kv
 from submission.provided.lab.kernel.fused import with_slices
 from tests.grading.closeness import assert_equal
 from tests.grading.kernels.boundary import Seen, in_lab
-from tests.kernels.kernel_inputs import DTYPES, assert_same_bits, moved_bytes, noise
+from tests.kernels.kernel_costs import H100, by_one_program, moved_bytes
+from tests.kernels.kernel_inputs import DTYPES, assert_same_bits, noise
 
 __tracebackhide__ = True
 
@@ -227,9 +228,8 @@ def test_predicted_time_on_an_h100(draw, budget):
     """
     case = draw_case(draw, 256, 8, 128, blocks=60, slot_dtype=torch.int32)
     seen = case.call()
-    gpu = GPUS["H100"]
-    of_torch = seen.cost.bytes / gpu.chip.bandwidth
-    ideal = (2 * 2 * 256 * 8 * 128 * 2 + 256 * 4) / gpu.chip.bandwidth
-    one_program = ideal * gpu.chip.bandwidth / (gpu.bytes_per_clock * gpu.clock)
-    got = max(predict(seen.launches, gpu).seconds + of_torch, ideal)
-    budget(got, ideal, unit="s", beside={"one program for all": one_program})
+    of_torch = seen.cost.bytes / H100.bandwidth
+    ideal = (2 * 2 * 256 * 8 * 128 * 2 + 256 * 4) / H100.bandwidth
+    got = max(predict(seen.launches, H100).seconds + of_torch, ideal)
+    beside = {"one program for all": by_one_program(ideal * H100.bandwidth)}
+    budget(got, ideal, unit="s", beside=beside)

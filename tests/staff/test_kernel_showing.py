@@ -37,10 +37,10 @@ def test_products_time_and_sum_of_launches(capsys):
         out * 2
     lines = printed(seen, capsys, GPUS["L4"])
     assert lines.count("  FLOPs  8,192 in fp16 products, 256 others") == 2
-    # 2048 bytes: at 300 GB/s, and of one program at 64 bytes in each of 2.04e9 clocks a second.
+    # 2048 bytes: at 300 GB/s, and of one program at 32 bytes in each of 2.04e9 clocks a second.
     time = next(line for line in lines if line.startswith("  time"))
-    assert time.startswith("  time   15.7 ns, limited by one multiprocessor (memory 6.83 ns, ")
-    assert "all 2 launches: 31.4 ns" in lines
+    assert time.startswith("  time   31.4 ns, limited by one multiprocessor (memory 6.83 ns, ")
+    assert "all 2 launches: 62.7 ns" in lines
     assert "torch, beside: 2,048 bytes, 256 FLOPs" in lines
     assert lines[-1] == "Times are those that the model predicts for the L4."
 

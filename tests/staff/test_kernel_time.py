@@ -17,7 +17,7 @@ from tests.staff.time_kernels import group_scores
 CHIP = CHIPS["H100"].__class__("a chip", flops_per_second=4000e9, bandwidth=100e9, memory=1e9)
 SMALL = GPU(
     CHIP, "sm_90", multiprocessors=4, clock=1e9, int8_ops_per_second=8000e9,
-    fp32_flops_per_second=400e9,
+    fp32_flops_per_second=400e9, bytes_per_clock=64,
 )  # fmt: skip
 NANO = 1e-9
 
@@ -225,8 +225,8 @@ class TestRanking:
     def test_a_split_decode_is_faster_than_one_program(self):
         whole, split = self.predicted(4, 1), self.predicted(4, 64)
         assert whole.limit == "multiprocessor" and split.limit == "memory"
-        # One multiprocessor takes 64 bytes a clock.
-        assert whole.seconds == pytest.approx(self.TOKENS * self.WIDTH * 2 / 64 / 1.83e9, rel=0.01)
+        # One multiprocessor takes 32 bytes a clock.
+        assert whole.seconds == pytest.approx(self.TOKENS * self.WIDTH * 2 / 32 / 1.83e9, rel=0.01)
         assert split.seconds < 1.1 * self.ideal < whole.seconds / 20
 
     def test_a_program_for_each_query_head_is_slower_by_the_group(self):

@@ -38,10 +38,10 @@ class GPU:
     clock: Hz. int8_ops_per_second: of products by tensor cores. fp32_flops_per_second: outside
     them. architecture: the compiler's name.
 
-    bytes_per_clock: between one multiprocessor and the L2 cache. NVIDIA prints no such figure; 64,
-    two sectors, is this model's, and rather too much than too little: all at once, the 108 of an
-    A100 get 5,120 (its whitepaper, page 35), 47 each; the cost model of XLA takes 32 for an H100
-    (gpu_performance_model_base.cc).
+    bytes_per_clock: between one multiprocessor and the rest: one sector, as in the performance
+    model of XLA ("Each SM can issue at most one 32B memory transaction per clock": openxla/xla,
+    xla/service/gpu/model/gpu_performance_model_base.cc, 2024). NVIDIA prints no such figure; all
+    108 at once, those of an A100 get 5,120 out of the L2 (its whitepaper), 47 each.
     """
 
     chip: Chip
@@ -50,7 +50,7 @@ class GPU:
     clock: float
     int8_ops_per_second: float
     fp32_flops_per_second: float
-    bytes_per_clock: int = 64
+    bytes_per_clock: int = 32
 
     @property
     def name(self) -> str:
