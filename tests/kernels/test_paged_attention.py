@@ -225,7 +225,7 @@ class TestTime:
     @pytest.mark.parametrize(
         "shape, heads, kv_heads, head_dim, lengths",
         [
-            ("12 requests", 2, 1, 64, RAGGED),
+            ("12 requests", 4, 2, 64, RAGGED),
             ("1 × 8,192 tokens", 8, 4, 64, [8192]),
             ("64 × 1,024 tokens", 2, 1, 32, [1024] * 64),
         ],

@@ -178,7 +178,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the tests' inputs (default: 0)")
     parser.add_argument("--limit", type=seconds, default=60, help="seconds for one (default: 60)")
     parser.add_argument(
-        "--part", type=_part, default=(1, 1), help="1/2 or 2/2: half of each problem's mutants"
+        "--part", type=_part, default=(1, 1), help="1/4: of each problem every fourth mutant"
     )
     parser.add_argument(
         "--remember", action="store_true", help="note which test caught each, to run it first"
