@@ -6,13 +6,15 @@
 What is done is written at once, in the place of the old figures. The parts:
 
     clock     time of the smallest launch; bandwidth of a copy, which reads and writes
-    checks    both kernels, compiled, against float64 on random inputs of many shapes
+    checks    both of these, compiled, against float64 on random inputs of many shapes
     decode    `paged_attention` by batch and context, 32 query heads on 8 KV heads of 128, float16,
               blocks of 16. Beside it PyTorch's scaled_dot_product_attention, over keys and values
               that were gathered before ("sdpa"), and gathered in the timed call ("gather and sdpa")
     store     `store_kv`, beside index_put_, by number of new tokens
     variants  of `paged_attention`: tile, splits and warps. For each shape, Spearman's correlation
               of predicted with measured time, over all that fit on the GPU
+    others    the other six kernels: a task of a model's size each, the error against float64, and
+              how many times as fast as PyTorch's own operations, whose weights are not quantised
 
 Times, in microseconds, are medians of many calls, each with other inputs than the one before and
 none of them in a cache; candidate and baselines take turns. What would be faster than the bytes
@@ -25,6 +27,8 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -49,7 +53,9 @@ from kernel_bench import Bench, gpu_of, measure_clock, roofline_bandwidth, run
 from kernel_checks import measure_checks
 from kernel_clock import CudaClock
 from kernel_decode import measure_decode, measure_variants
+from kernel_others import measure_others
 from kernel_store import measure_store
+from kernel_tasks import MAKERS
 from kernel_variants import on_gpu
 
 FILE = Path(__file__).with_suffix(".json")
@@ -61,6 +67,7 @@ PARTS = {
     "decode": measure_decode,
     "store": measure_store,
     "variants": measure_variants,
+    "others": measure_others,
 }
 
 
@@ -93,7 +100,14 @@ def bench_here() -> Bench:
         bandwidth=roofline_bandwidth(gpu, properties),
         cache=properties.L2_cache_size,
         free=free,
+        others={
+            name: getattr(import_module(f"submission.kernels.{name}"), name) for name in MAKERS
+        },
     )
+
+
+def kernel(name: str) -> Callable:
+    return getattr(import_module(f"submission.kernels.{name}"), name)
 
 
 def free() -> int:

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -28,7 +28,8 @@ MOST = 64  # caches
 
 @dataclass(frozen=True)
 class Bench:
-    """attention, store: the launchers of both kernels; module: that of `attention`.
+    """attention, store: the launchers of two kernels; module: that of `attention`. others: of the
+    rest, by name.
 
     clock: seconds that a call takes. running(warps): inside, launches run. gpu: the lab's GPU of
     this one's name, if there is one. bandwidth: bytes/s that no kernel can surpass. cache: bytes of
@@ -45,6 +46,7 @@ class Bench:
     cache: int
     free: Callable[[], float]
     device: str = "cuda"
+    others: Mapping[str, Callable] = field(default_factory=dict)
 
 
 Part = Callable[[Bench], object]

@@ -22,7 +22,10 @@ H100_BYTES_A_SECOND = 3.35e12
 def scripts():
     """The scripts' modules, imported as the scripts import each other."""
     sys.path.insert(0, str(SCRIPTS))
-    names = ("baselines", "bench", "cases", "checks", "clock", "decode", "store", "variants")
+    names = (
+        "baselines", "bench", "cases", "checks", "clock", "decode", "others", "store", "tasks",
+        "variants",
+    )  # fmt: skip
     try:
         yield SimpleNamespace(**{name: __import__(f"kernel_{name}") for name in names})
     finally:

@@ -41,6 +41,7 @@ def test_the_chip_is_the_labs():
     gpu = about["gpu"]
     assert (gpu["multiprocessors"], gpu["clock"]) == (GPU.multiprocessors, GPU.clock)
     assert (gpu["flops"], gpu["bandwidth"]) == (GPU.chip.flops_per_second, GPU.chip.bandwidth)
+    assert gpu["int8"] == GPU.int8_ops_per_second
     assert (gpu["fp32"], gpu["memory"]) == (GPU.fp32_flops_per_second, GPU.chip.memory)
     assert gpu["bytes-per-clock"] == GPU.bytes_per_clock
     assert (gpu["registers"], gpu["warps"]) == (SM90.registers, SM90.warps)
@@ -179,11 +180,29 @@ def test_predicted_times_of_splits(facts):
             parts = shape[0] * HEADS * row["splits"] * (WIDTH * 4 + 4)
             assert row["partials"] == (parts if row["splits"] > 1 else 0)
     long, many = ([row["ratio"] for row in one["rows"]] for one in shapes)
-    assert long[0] > 3 and long.index(min(long)) == 2  # four splits, as the text says
+    # As many as have the multiprocessors for all of the bandwidth are enough.
+    fewest = SHAPES[1, 8192][long.index(min(long))]
+    assert fewest * KV_HEADS >= facts["enough-multiprocessors"] > fewest // 2 * KV_HEADS
     assert many == sorted(many)
     programs = [shape[0] * KV_HEADS for shape in SHAPES]
     for splits, count in zip(facts["splits-for"], programs, strict=True):
         assert splits * count >= GPU.multiprocessors > (splits - 1) * count
+
+
+def test_shares_of_a_request_in_splits():
+    [stated] = query("uneven-splits")
+    tokens, splits = stated["tokens"], stated["splits"]
+    assert stated["share"] == len(range(0, tokens, splits))
+    tiles = [range(tokens)[first : first + 64] for first in range(0, tokens, 64)]
+    per_split = -(-len(tiles) // splits)
+    assert stated["rounded"] == per_split * 64
+    assert stated["busy"] == len([tiles[i] for i in range(0, len(tiles), per_split)])
+
+
+def test_bytes_on_their_way():
+    """By Little's law; half a tile of keys and values of 64 tokens, as the text says."""
+    [clocks] = query("load-clocks")
+    assert 2 * clocks * GPU.bytes_per_clock == 64 * 2 * WIDTH * 2
 
 
 def test_the_formula_describes_a_real_kernel():

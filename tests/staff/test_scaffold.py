@@ -176,6 +176,16 @@ def test_a_section_in_the_way_a_bad_title_and_a_broken_course_change_nothing(roo
     refused(root, "attention.latent", "unknown key 'x'")
 
 
+def test_a_section_in_a_file_that_the_chapter_includes_is_in_the_way_too(root):
+    write(root, "handout/attention.typ", 'First words.\n\n#include "attention/heads.typ"\n')
+    write(root, "handout/attention/heads.typ", "== Many heads <attention.latent>\n")
+    refused(root, "attention.latent", "has a label <attention.latent> already")
+    refused(root, "attention.queries", "has a section 'Many heads' already", "Many heads")
+    new_problem("attention.queries", root=root)
+    text = (root / "handout/attention.typ").read_text()
+    assert text.startswith('First words.\n\n#include "attention/heads.typ"\n\n== Queries <')
+
+
 def test_a_course_that_cannot_be_extended_changes_nothing(root):
     rows = ['title = "Small"', 'units = { attention = { title = "Attention" } }']
     write(root, "tests/course.toml", "\n".join(rows))
@@ -274,6 +284,16 @@ def test_incomplete_texts(root):
     write(root, "handout/attention.typ", "== Masks\n")
     assert lines(check_problem.check_texts(mask_of(root), root))[1] == (
         '✗ handout: handout/attention.typ: no box #problem("attention.mask", …)'
+    )
+    write(root, "handout/parts/masks.typ", '== Masks\n#include "/handout/parts/box.typ"')
+    write(root, "handout/parts/box.typ", '#problem("attention.mask")[]')
+    write(root, "handout/attention.typ", '#include "parts/masks.typ"\n')
+    assert lines(check_problem.check_texts(mask_of(root), root))[1] == (
+        "✓ handout: handout/attention.typ, section 'Masks'"
+    )
+    (root / "handout/parts/box.typ").unlink()
+    assert lines(check_problem.check_texts(mask_of(root), root))[1] == (
+        "✗ handout: handout/parts/box.typ: cannot be read: No such file or directory"
     )
     (root / "handout/attention.typ").write_bytes(b"== Masks \xff\n")
     assert lines(check_problem.check_texts(mask_of(root), root))[1] == (

@@ -17,8 +17,8 @@ from tests.grading.runner import run
 from tests.grading.scoring import score
 
 from . import mutation, stubs
-from .handout import has_box, headings
-from .source import ROOT, BadFile, read
+from .handout import has_box, headings, whole
+from .source import ROOT, BadFile
 from .workers import Settings
 
 SEED = 0
@@ -81,7 +81,7 @@ def _handout(problem: Problem, root: Path) -> Check:
     path = f"handout/{problem.unit}.typ"
     file = root / path
     try:
-        text = read(file, root) if file.exists() else ""
+        text = whole(file, root) if file.exists() else ""
     except BadFile as error:
         return Check("handout", False, str(error))
     titles = headings(text)

@@ -19,7 +19,7 @@ from string import Template
 from tests.grading.course import load_course
 from tests.grading.course_file import CourseError
 
-from .handout import headings
+from .handout import headings, whole
 from .source import ROOT, BadFile, read
 from .stubs import make_stub
 
@@ -125,9 +125,10 @@ def _handout(words: dict[str, str], root: Path) -> dict[str, str]:
     path = f"handout/{words['unit']}.typ"
     file = root / path
     text = read(file, root) if file.exists() else _fill("unit.typ", words)
-    if words["title"] in headings(text):
+    chapter = whole(file, root) if file.exists() else text
+    if words["title"] in headings(chapter):
         raise Refused(f"{path} has a section {words['title']!r} already; choose another --title")
-    if f"<{words['problem']}>" in text:
+    if f"<{words['problem']}>" in chapter:
         raise Refused(f"{path} has a label <{words['problem']}> already")
     return {path: text.rstrip("\n") + "\n" + _fill("section.typ", words)}
 

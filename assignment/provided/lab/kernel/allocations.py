@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 EMPTY = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided"}
+ALIASING = {"set_"}  # changes a tensor, and no memory: it only points somewhere else afterwards
 
 
 class Fresh:
@@ -37,9 +38,10 @@ class Allocations(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        if function.overloadpacket.__name__ in EMPTY:
+        name = function.overloadpacket.__name__
+        if name in EMPTY:
             self._fresh.allocated(result)
-        elif function._schema.is_mutable:
+        elif function._schema.is_mutable and name not in ALIASING:
             for parameter, value in zip(function._schema.arguments, args, strict=False):
                 is_written = parameter.alias_info is not None and parameter.alias_info.is_write
                 if is_written and isinstance(value, Tensor):

@@ -132,6 +132,13 @@ class MeteredBuilder(InterpreterBuilder):
         self.count_vector(value)
         return self._exact(super().unary_op, value, op)
 
+    def create_maxnumf(self, left, right):
+        """`tl.maximum`, unless it is told to hand on NaN: of a number and NaN, the number."""
+        return self.binary_op(left, right, np.fmax)
+
+    def create_minnumf(self, left, right):
+        return self.binary_op(left, right, np.fmin)
+
     def create_fma(self, x, y, z):
         self.count_vector(x, y, z)
         self.count_vector(x, y, z)
