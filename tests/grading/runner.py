@@ -39,6 +39,7 @@ def run(
     server: ForkServer | None = None,
     seed: int | None = None,
     student: str | None = None,
+    costs_only: bool = False,
     on_start: Callable[[int], None] = lambda number_of_tests: None,
     on_test: Callable[[str], None] = lambda test: None,
 ) -> Outcome:
@@ -51,12 +52,14 @@ def run(
         server: where they come from; closed at the end. A new one when None.
         seed: of the inputs; fresh when None.
         student: whose answers are graded; a file of answers says it when None.
+        costs_only: leave out the tests of correctness.
         on_start, on_test: called with the number of tests, and with each finished test.
     """
     names = load_course(TESTS / "course.toml").problems if problems is None else problems
     files = [str(file) for name in names for file in test_files(name)]
     arguments = [*_QUIET, f"--rootdir={TESTS.parent}", f"--submission={submission}"]
     arguments += [] if student is None else [f"--student={student}"]
+    arguments += ["-m", "cost"] if costs_only else []
     if not isolated:
         return _run_pytest(arguments, files, _Watcher(None, on_start, on_test), seed)
     with contextlib.closing(server or ForkServer()) as server:

@@ -61,17 +61,17 @@ def try_out(
 ) -> Result:
     """Mutants and variants of the problems. Those of a problem whose reference fails do not run.
 
-    part: (2, 3): of the mutants of each problem every third, from the second on.
+    part: (2, 3): of the mutants and variants every third, from the second on.
     """
     result = Result()
     candidates: list[Candidate] = []
     for problem in problems:
         found, faults = wrong_and_right.load(settings.root, problem)
-        mutants = [candidate for candidate in found if candidate.kind == "mutant"]
-        chosen = mutants[part[0] - 1 :: part[1]]
-        candidates += [c for c in found if c.kind != "mutant" or c in chosen]
+        candidates += found
         result.faults += faults
-    on_start(len(candidates))
+    references = [c for c in candidates if c.kind == "reference"]
+    others = [c for c in candidates if c.kind != "reference"][part[0] - 1 :: part[1]]
+    on_start(len(references) + len(others))
 
     def run(chosen: list[Candidate]) -> list[Verdict]:
         def done(candidate: Candidate, outcome: Outcome) -> None:
@@ -83,10 +83,9 @@ def try_out(
 
     trial.warm_up()
 
-    references = [c for c in candidates if c.kind == "reference"]
     result.verdicts += run(references)
     sound = {verdict.candidate.problem for verdict in result.verdicts if verdict.good}
-    result.verdicts += run([c for c in candidates if c.kind != "reference" and c.problem in sound])
+    result.verdicts += run([c for c in others if c.problem in sound])
     return result
 
 
@@ -178,7 +177,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the tests' inputs (default: 0)")
     parser.add_argument("--limit", type=seconds, default=60, help="seconds for one (default: 60)")
     parser.add_argument(
-        "--part", type=_part, default=(1, 1), help="1/4: of each problem every fourth mutant"
+        "--part", type=_part, default=(1, 1), help="1/4: every fourth mutant or variant"
     )
     parser.add_argument(
         "--remember", action="store_true", help="note which test caught each, to run it first"
