@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tests.kernels.paged_inputs import draw_tables
+
 HEADS_TOGETHER = 32  # for which the ideal reads a token's row once
 
 
@@ -88,7 +90,7 @@ def draw_latent(
             latent[: len(common[0])], key[: len(common[1])] = common
         latents.append((latent + mean).to(dtype))
         keys.append(key.to(dtype))
-    tables, blocks = _draw_tables(draw, lengths, block_size, shared)
+    tables, blocks = draw_tables(draw, lengths, block_size, shared)
     cache = torch.full((blocks * block_size, latent_dim + rope_dim), torch.nan, dtype=dtype)
     for latent, key, table in zip(latents, keys, tables, strict=True):
         place = torch.arange(len(latent))
@@ -99,20 +101,6 @@ def draw_latent(
     own = torch.tensor(lengths, dtype=torch.int32)
     arguments = [*queries, cache.unflatten(0, (blocks, block_size)), tables, own, most, scale]
     return Latent([*arguments, num_splits], latents, keys)
-
-
-def _draw_tables(draw, lengths: Sequence[int], block_size: int, shared: int) -> tuple[Tensor, int]:
-    """(block tables, a column wider than needed; number of blocks, some of them nobody's)."""
-    used = [-(-length // block_size) for length in lengths]
-    nobodys = 3 + min(sum(used), 20)  # so many that block 0 is often one of them
-    order = draw.permutation(shared + sum(used) + nobodys).int()
-    common, free = order[:shared], order[shared:].split([*used, nobodys])
-    tables = torch.full((len(lengths), max(used) + 1), -1, dtype=torch.int32)
-    for table, length, own in zip(tables, lengths, free, strict=False):
-        table[: len(own)] = own
-        if length >= shared * block_size:
-            table[:shared] = common
-    return tables, len(order)
 
 
 def least_bytes(latent: Latent, splits: int) -> int:

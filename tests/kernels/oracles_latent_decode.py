@@ -7,6 +7,7 @@ from torch import Tensor
 
 from tests.grading.closeness import assert_close
 from tests.kernels.latent_kernel_inputs import Latent
+from tests.kernels.rounding import furthest, two_steps_off
 
 __tracebackhide__ = True
 
@@ -26,8 +27,7 @@ def attention(
         content, position = rows.to(dtype), turned.to(dtype)
         scores = (q_latent[row] @ content.T + q_rope[row] @ position.T) * latent.scale
         if rounded_up is not None:
-            is_up = (torch.arange(len(rows)) >> rounded_up) % 2
-            scores = scores * (1 + (4 * is_up - 2) * torch.finfo(dtype).eps)
+            scores = two_steps_off(scores, rounded_up)
         weights = (scores - scores.max(1, keepdim=True).values).exp()
         out[row] = weights @ content / weights.sum(1, keepdim=True)
     return out
@@ -51,10 +51,4 @@ def _roughest(latent: Latent, expected: Tensor) -> Tensor:
 
     Of scores in the hundreds few count, and one way to round them may be right by luck.
     """
-    ways = torch.stack([attention(latent, torch.float32, bit) for bit in range(8)])
-    furthest = (ways.double() - expected).abs().argmax(0, keepdim=True)
-    return ways.gather(0, furthest)[0]
-
-
-def root_mean_square(difference: Tensor) -> float:
-    return difference.double().pow(2).mean().sqrt().item()
+    return furthest(expected, [attention(latent, torch.float32, bit) for bit in range(8)])

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from tests.grading.closeness import assert_close
 from tests.kernels.linear_inputs import Linear
+from tests.kernels.rounding import furthest
 
 __tracebackhide__ = True
 CHUNK = 64  # of the textbook's form
@@ -73,20 +74,10 @@ def assert_linear(out: Tensor, state: Tensor, linear: Linear, but: int | None = 
             continue
         expected = recurrence(linear, sequence)
         ways = [by_chunks(linear, sequence, bit) for bit in (0, 5)]
-        naive = [_furthest(*pair) for pair in zip(expected, *ways, strict=True)]
+        naive = [furthest(exact, each) for exact, *each in zip(expected, *ways, strict=True)]
         what = f"sequence {sequence} of {len(linear.lengths)}, with {length} new tokens"
         options = {"naive": naive[0], "axes": "token head channel", "what": f"outputs of {what}"}
         if length:
             assert_close(out[linear.rows(sequence)], expected[0], **options)
         options = {"naive": naive[1], "axes": "head row column", "what": f"new state of {what}"}
         assert_close(state[sequence], expected[1], **options)
-
-
-def _furthest(expected: Tensor, *ways: Tensor) -> Tensor:
-    """For each number the way that is furthest off."""
-    stacked = torch.stack(ways)
-    return stacked.gather(0, (stacked.double() - expected).abs().argmax(0, keepdim=True))[0]
-
-
-def root_mean_square(difference: Tensor) -> float:
-    return difference.double().pow(2).mean().sqrt().item()

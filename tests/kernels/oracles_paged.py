@@ -7,6 +7,7 @@ from torch import Tensor
 
 from tests.grading.closeness import assert_close
 from tests.kernels.paged_inputs import Paged
+from tests.kernels.rounding import furthest, two_steps_off
 
 __tracebackhide__ = True
 
@@ -28,8 +29,7 @@ def attention(
             seen_values = values[first:, head // group].to(dtype)
             scores = (seen_keys * q[row, head]).sum(1) * paged.scale
             if rounded_up is not None:
-                is_up = (torch.arange(len(scores)) >> rounded_up) % 2
-                scores = scores * (1 + (4 * is_up - 2) * torch.finfo(dtype).eps)
+                scores = two_steps_off(scores, rounded_up)
             if len(scores):
                 weights = (scores - scores.max()).exp()
                 out[row, head] = (weights[:, None] * seen_values).sum(0) / weights.sum()
@@ -53,10 +53,4 @@ def _roughest(paged: Paged, expected: Tensor) -> Tensor:
 
     Of scores in the hundreds few count, and one way to round them may be right by luck.
     """
-    ways = torch.stack([attention(paged, torch.float32, bit) for bit in range(8)])
-    furthest = (ways.double() - expected).abs().argmax(0, keepdim=True)
-    return ways.gather(0, furthest)[0]
-
-
-def root_mean_square(difference: Tensor) -> float:
-    return difference.double().pow(2).mean().sqrt().item()
+    return furthest(expected, [attention(paged, torch.float32, bit) for bit in range(8)])

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tests.grading.closeness import assert_close
-from tests.kernels.oracles_paged import root_mean_square
+from tests.kernels.rounding import furthest, root_mean_square, two_steps_off
 from tests.kernels.varlen_inputs import Varlen
 
 __tracebackhide__ = True
@@ -27,8 +27,7 @@ def attention(
         sees_some = is_seen.any(1)
         scores = queries[:, sees_some] @ keys.mT * varlen.scale
         if rounded_up is not None:
-            is_up = (torch.arange(keys.shape[1]) >> rounded_up) % 2
-            scores = scores * (1 + (4 * is_up - 2) * torch.finfo(dtype).eps)
+            scores = two_steps_off(scores, rounded_up)
         weights = scores.masked_fill(~is_seen[sees_some], -torch.inf).softmax(2)
         out = torch.zeros_like(queries)
         out[:, sees_some] = weights @ values
@@ -79,12 +78,7 @@ def _roughest(varlen: Varlen, expected: list[Tensor]) -> list[Tensor]:
     Of scores in the hundreds few count, and one way to round them may be right by luck.
     """
     ways = [attention(varlen, torch.float32, bit) for bit in range(8)]
-    furthest = []
-    for exact, *each in zip(expected, *ways, strict=True):
-        stacked = torch.stack(each)
-        worst = (stacked.double() - exact).abs().argmax(0, keepdim=True)
-        furthest.append(stacked.gather(0, worst)[0])
-    return furthest
+    return [furthest(exact, each) for exact, *each in zip(expected, *ways, strict=True)]
 
 
 def assert_rounded_once(got: Tensor, varlen: Varlen) -> None:

@@ -85,7 +85,7 @@ def draw_paged(
             k[: len(common[0])], v[: len(common[1])] = common
         keys.append(k)
         values.append(v)
-    tables, blocks = _draw_tables(draw, lengths, block_size, shared)
+    tables, blocks = draw_tables(draw, lengths, block_size, shared)
     caches = [_scattered(rows, tables, blocks, block_size, window) for rows in (keys, values)]
     most = max(lengths) if max_length is None else max_length
     own = torch.tensor(lengths, dtype=torch.int32)
@@ -93,7 +93,7 @@ def draw_paged(
     return Paged(arguments, keys, values)
 
 
-def _draw_tables(draw, lengths: Sequence[int], block_size: int, shared: int) -> tuple[Tensor, int]:
+def draw_tables(draw, lengths: Sequence[int], block_size: int, shared: int) -> tuple[Tensor, int]:
     """(block tables, a column wider than needed; number of blocks, some of them nobody's)."""
     used = [-(-length // block_size) for length in lengths]
     nobodys = 3 + min(sum(used), 20)  # so many that block 0 is often one of them

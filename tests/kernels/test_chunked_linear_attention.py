@@ -22,7 +22,8 @@ from tests.kernels.kernel_costs import (
 )
 from tests.kernels.kernel_inputs import DTYPES, assert_same_bits, bits
 from tests.kernels.linear_inputs import Linear, draw_linear, least_bytes
-from tests.kernels.oracles_linear import assert_linear, recurrence, root_mean_square
+from tests.kernels.oracles_linear import assert_linear, recurrence
+from tests.kernels.rounding import root_mean_square
 
 ARGUMENTS = ("q", "k", "v", "log_decay", "state", "starts")
 RAGGED = [5, 0, 70, 1]

@@ -29,7 +29,7 @@ from tests.kernels.kernel_costs import (
 )
 from tests.kernels.kernel_inputs import DTYPES, bits
 from tests.kernels.oracles_int4 import assert_products, products
-from tests.kernels.oracles_paged import root_mean_square
+from tests.kernels.rounding import root_mean_square
 
 WIDE = H100.multiprocessors * OUTPUTS  # outputs that give each multiprocessor a tile
 

@@ -22,7 +22,8 @@ from tests.kernels.kernel_costs import (
 )
 from tests.kernels.kernel_inputs import DTYPES, bits
 from tests.kernels.latent_kernel_inputs import Latent, draw_latent, least_bytes
-from tests.kernels.oracles_latent_decode import assert_attention, attention, root_mean_square
+from tests.kernels.oracles_latent_decode import assert_attention, attention
+from tests.kernels.rounding import root_mean_square
 
 ARGUMENTS = ("q_latent", "q_rope", "cache", "block_tables", "lengths")
 SHAPES = pytest.mark.parametrize(  # the two widths are never equal; most are no powers of two

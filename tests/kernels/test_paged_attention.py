@@ -19,8 +19,9 @@ from tests.kernels.kernel_costs import (
     charge_time,
 )
 from tests.kernels.kernel_inputs import DTYPES, bits
-from tests.kernels.oracles_paged import assert_attention, attention, root_mean_square
+from tests.kernels.oracles_paged import assert_attention, attention
 from tests.kernels.paged_inputs import Paged, draw_paged, least_bytes
+from tests.kernels.rounding import root_mean_square
 
 ARGUMENTS = ("q", "k_cache", "v_cache", "block_tables", "lengths")
 SHAPES = pytest.mark.parametrize(  # no ratio of heads is the number of KV heads
