@@ -280,9 +280,15 @@ class TestOneLabForAll:
         first = self.number_after(server, "many", error="at most 4096 programs")
         assert self.number_after(server, "double") != first
 
-    def number_after(self, server, name, error=None):
+    def test_nor_for_another_module(self, server):
+        """It would only grow: no two of them launch the same kernels."""
+        of_one = [self.number_after(server, "double", module="kernels.one") for _ in range(2)]
+        assert of_one[0] == of_one[1]
+        assert self.number_after(server, "double", module="kernels.other") != of_one[0]
+
+    def number_after(self, server, name, error=None, module=""):
         """Of the child that ran what this function launched, in a test of its own."""
-        proxy.begin(server, time_limit=60)
+        proxy.begin(server, time_limit=60, module=module)
         with pytest.raises(SubmissionError, match=error) if error else contextlib.nullcontext():
             call_of(name, torch.randn(100))
         number = labs.lab()._child.number

@@ -44,7 +44,7 @@ class Child:
     number: int
     connection: socket.socket
     output: BinaryIO
-    module: str  # which it has loaded; "" for none
+    module: str  # which it has loaded, or runs the kernels of; "" for none
     used: bool = False  # by an earlier test
 
     def close(self) -> None:
@@ -164,17 +164,21 @@ class ForkServer:
             return child
         return self._fork(module)
 
-    def lab(self) -> Child:
-        """A child without a submission, to run a submission's kernels: the last test's, if it was
-        given back, or a fresh one."""
+    def lab(self, module: str) -> Child:
+        """A child without a submission, to run the kernels of a submission's module: the last
+        test's, if it was given back and is of the same one, or a fresh one."""
         if self._process.poll() is not None:
             self._start_again()
         lab, self._lab = self._lab, None
-        return lab or self._fork("")
+        if lab and lab.module == module:
+            return lab
+        if lab:  # what it has compiled, and keeps, is of no use any more
+            self.end(lab)
+        return self._fork("")
 
-    def give_back_lab(self, lab: Child) -> None:
-        """Nothing went wrong in it: the next test may have it."""
-        lab.used = True
+    def give_back_lab(self, lab: Child, module: str) -> None:
+        """Nothing went wrong in it: the module's next test may have it."""
+        lab.used, lab.module = True, module
         lab.forget_printed()
         self._lab = lab
 

@@ -124,7 +124,7 @@ class Session(Codec):
     who = "the submission"
 
     def __init__(self, server: ForkServer, time_limit: float, module: str = ""):
-        self.server, self.time_limit, self._module = server, time_limit, module
+        self.server, self.time_limit, self.module = server, time_limit, module
         self._child: Child | None = None
         self._callbacks: list[Callable] = []
         self._raised: list[Exception] = []  # by callbacks, to be raised again as they were
@@ -167,7 +167,7 @@ class Session(Codec):
             return
         if self._ended:
             self._child.close()
-        elif keep and self._module and not self._over and not self._open:
+        elif keep and self.module and not self._over and not self._open:
             self.server.give_back(self._child)
         else:
             self.server.end(self._child)
@@ -175,11 +175,11 @@ class Session(Codec):
     def _connect(self) -> None:
         if self._child:
             return
-        self._use(self.server.child(self._module))
+        self._use(self.server.child(self.module))
         if self._child.used and not self._is_ready():
             self.server.distrust(self._child)
             self._child = None  # until there is another
-            self._use(self.server.fork(self._module))
+            self._use(self.server.fork(self.module))
         if not self._child.used:
             self._wait_for_walls()
         self._deadline = time.monotonic() + self.time_limit
