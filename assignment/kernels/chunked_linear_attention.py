@@ -53,11 +53,12 @@ def chunked_linear_attention(
         tensor of their own: a server may have to go back to the given ones. A sequence without new
         tokens keeps its state. Any split of a sequence into calls gives the same, but for rounding.
         Sums are float32; the factors of a product may be rounded to the dtype of q. All of it is
-        computed by kernels. Programs of a launch run in any order: none may read what another of
-        them writes.
+        computed by kernels, and the launcher asks the GPU for nothing. Programs of a launch run in
+        any order: none may read what another of them writes.
 
     Hint: no exponent here is above 0. exp(−G_j) by itself overflows, and G_i − G_j is −∞ − (−∞)
     where both have a gate of 0 behind them. A program has a tile of columns of S, and keeps it from
-    the first chunk to the last. About 60 lines.
+    the first chunk to the last. Where its registers run out: factors in the dtype of q, more warps,
+    shorter chunks, in this order. About 60 lines.
     """
     raise NotImplementedError

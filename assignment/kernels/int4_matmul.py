@@ -41,7 +41,8 @@ def int4_matmul(
 
     Returns:
         In the dtype of x, summed in float32. A weight may be rounded to the dtype of x before it is
-        multiplied. All of it is computed by kernels: no dequantised weight is ever in memory.
+        multiplied. All of it is computed by kernels: no dequantised weight is ever in memory. The
+        launcher asks the GPU for nothing.
 
     Raises:
         ValueError: group is not a multiple of 8, or below 8.

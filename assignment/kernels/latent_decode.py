@@ -51,8 +51,9 @@ def latent_decode(
 
     Returns:
         In the dtype of q_latent, what v_up is still to be applied to. Scores, softmax and sums in
-        float32. All of it is computed by kernels. Programs of a launch run in any order: none may
-        read what another of them writes.
+        float32; the mean of a split may be rounded to the dtype of q_latent on its way. All of it
+        is computed by kernels, and the launcher asks the GPU for nothing. Programs of a launch run
+        in any order: none may read what another of them writes.
 
     Hint: a tile of latents that was loaded once can stand in two products, transposed in the first.
     The cache should be read once for 32 heads; the compile report says how many tokens and warps

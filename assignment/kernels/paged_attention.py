@@ -46,8 +46,9 @@ def paged_attention(
             may be more than there are tokens; by default as many as keep an H100 busy.
 
     Returns:
-        In the dtype of q. Scores, softmax and sums in float32. All of it is computed by kernels.
-        Programs of a launch run in any order: none may read what another of them writes.
+        In the dtype of q. Scores, softmax and sums in float32. All of it is computed by kernels,
+        and the launcher asks the GPU for nothing. Programs of a launch run in any order: none may
+        read what another of them writes.
 
     Hint: keep for each split its mean and log Σ exp(score), and mind the splits that have no token.
     Tensor cores take 16 query heads at once: pad the group with rows that are never stored. About

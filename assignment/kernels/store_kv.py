@@ -22,7 +22,8 @@ def store_kv(
 ) -> None:
     """Write each token's key and value, in place, into its slot: block · block_size + offset.
 
-    The work is a kernel's: what torch moves beside it counts as bytes, too.
+    The work is a kernel's: what torch moves beside it counts as bytes, too. The launcher asks the
+    GPU for nothing.
 
     Args:
         k, v: of new tokens, float16, bfloat16 or float32. A token's K · H elements lie together;

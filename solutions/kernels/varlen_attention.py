@@ -113,8 +113,8 @@ def varlen_attention(
         k, v: of the dtype of q. [C, K, H] with key_starts; [blocks, block_size, K, H] with
             block_tables. What no query of a request sees may hold anything, even NaN, and is not
             loaded.
-        query_starts: int32; request b has rows query_starts[b] … query_starts[b + 1] − 1 of q,
-            which may be none. T is the last one.
+        query_starts: int32, ascending from 0; request b has rows query_starts[b] …
+            query_starts[b + 1] − 1 of q, which may be none. T is the last one.
         lengths: int32, tokens of each request, the n new ones included and last: query i of a
             request is its token lengths[b] − n + i. A query of a token below 0 sees nothing, and
             its result is zeros.
@@ -126,7 +126,9 @@ def varlen_attention(
             j % block_size of block j // block_size.
 
     Returns:
-        In the dtype of q. Scores, softmax and sums in float32. All of it is computed by kernels.
+        Of the shape and dtype of q: no rows where no request has a query, or there is no request
+        (B = 0). Scores, softmax and sums in float32. All of it is computed by kernels, and the
+        launcher asks the GPU for nothing.
 
     Raises:
         ValueError: key_starts and block_tables are both given, or neither is. It names them.

@@ -19,6 +19,7 @@ from tests.grading.wording import multiple, quantity
 
 LONGEST = 2_000  # characters of one part
 NOTE = "In the submission:\n"  # begins the note that tells the submission's own frames
+LESS_THAN_NEEDED = "less than the work needs: it was not done, or not counted"
 
 FRAME = re.compile(r'^ *File "(.+)", line (\d+), in (.+)(?:\n +(.+))?$', re.MULTILINE)
 BROKEN = re.compile(r"\w+\.\w+: (\S.*\.py), line (\d+): \w+")  # a file that does not load
@@ -71,7 +72,7 @@ def _of_figure(figure: Figure) -> Finding:
         what=figure.name,
         expected=f"{quantity(figure.ideal, figure.unit)}, the ideal",
         got=got if times is None else f"{got}, {multiple(times)} the ideal",
-        note="less than the work needs: it was not done, or not counted" if impossible else "",
+        note=LESS_THAN_NEEDED if impossible else _cut(figure.note),
     )
 
 

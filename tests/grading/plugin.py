@@ -172,13 +172,16 @@ def student(request: pytest.FixtureRequest) -> str | None:
 def budget(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Compare a cost with its ideal: `budget(got, ideal, unit="bytes", beside={"uncached": n})`.
 
-    A time in seconds may bring a `Roofline`, which the report draws.
+    A time in seconds may bring a `Roofline`, which the report draws. `note` is a line on what made
+    it dear, for a figure that does not earn all.
     """
     item = request.node
     problem = request.config.stash[_COURSE].problems[item.stash[_PROBLEM]]
     name = _marked(item, "cost")
 
-    def check(got, ideal, *, unit="bytes", beside=None, roofline: Roofline | None = None) -> None:
+    def check(
+        got, ideal, *, unit="bytes", beside=None, roofline: Roofline | None = None, note: str = ""
+    ) -> None:
         if _FIGURE in item.stash:
             raise GraderError(f"{item.nodeid} calls budget twice")
         counted_by = problem.costs[name].counted_by
@@ -187,7 +190,7 @@ def budget(request: pytest.FixtureRequest) -> Callable[..., None]:
             moved = reference_bytes(item.nodeid, roofline.ideal_bytes)
             roofline = replace(roofline, reference_bytes=moved)
         others = dict(beside or {})
-        figure = Figure(name, got, ideal, unit, counted_by, reference, others, roofline)
+        figure = Figure(name, got, ideal, unit, counted_by, reference, others, roofline, note)
         item.stash[_FIGURE] = figure
         if tier(got, ideal) is not Tier.FULL:
             raise AssertionError(describe(figure))

@@ -24,7 +24,8 @@ class Roofline:
 class Figure:
     """One cost: what was counted, beside the ideal (a formula), the reference's and others.
 
-    unit: "s" for seconds, predicted ones; else what was counted. roofline: of some times.
+    unit: "s" for seconds, predicted ones; else what was counted. roofline: of some times. note: a
+    line on what made it dear, told where it does not earn all.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Figure:
     reference: float | None = None
     beside: dict[str, float] = field(default_factory=dict)
     roofline: Roofline | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True)

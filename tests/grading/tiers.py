@@ -54,14 +54,16 @@ def ratio(got: float | None, ideal: float) -> float | None:
 
 
 def describe(figure: Figure) -> str:
-    """A line for a failing test: "copies: 1,420 bytes, 1.42× the ideal of 1,000: two thirds …"."""
+    """A line for a failing test: "copies: 1,420 bytes, 1.42× the ideal of 1,000: two thirds …", and
+    what the figure's note says."""
     verdict = tier(figure.got, figure.ideal)
     times = ratio(figure.got, figure.ideal)
     against = "the ideal is" if times is None else f"{multiple(times)} the ideal of"
     earns = f"{verdict.value} of the points" if verdict.share else f"{verdict.value}, no points"
     got = quantity(figure.got, figure.unit)
     ideal = quantity(figure.ideal, "s") if figure.unit == "s" else amount(figure.ideal)
-    return f"{figure.name}: {got}, {against} {ideal}: {earns}"
+    note = f"; {figure.note}" if figure.note else ""
+    return f"{figure.name}: {got}, {against} {ideal}: {earns}{note}"
 
 
 def is_amount(number: float) -> bool:

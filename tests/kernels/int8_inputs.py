@@ -60,6 +60,23 @@ def draw_case(
     )
 
 
+def around_the_threshold(draw, dtype: torch.dtype, threshold: float) -> Case:
+    """Rows with one large value each, in a column of its own: the last number below the threshold,
+    which is from 4 to 8, or the first that is not, of either sign. Half of the outputs have no
+    weight there: they show in what steps the rest of the row comes, the large value's or its own.
+    """
+    step = 4 * torch.finfo(dtype).eps  # between numbers from 4 to 8
+    near = torch.tensor(threshold, dtype=dtype).double() + step * torch.arange(-1, 2)
+    is_below = near < threshold
+    ends = torch.stack([near[is_below][-1], near[~is_below][0]]).to(dtype)
+    x = (0.01 * draw.normal(4, 60)).to(dtype)
+    columns = draw.permutation(60)[:4]
+    x[torch.arange(4), columns] = torch.cat([ends, -ends])
+    codes = codes_of(draw, 30, 60)
+    codes[::2, columns] = 0
+    return Case(x, codes, scales_of(draw, 30), threshold)
+
+
 def codes_of(draw, outputs: int, inputs: int, most: int = 127) -> Tensor:
     return draw.integers(-most, most + 1, outputs, inputs).to(torch.int8)
 

@@ -10,6 +10,10 @@ from tests.grading.closeness import assert_equal
 __tracebackhide__ = True
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+FAR = [(-300, -300), (300, 300), (-300, 300)]  # lowest and highest scores of three requests
+GROUPS = [  # heads, KV heads, width, block size; no ratio of heads is the number of KV heads
+    (6, 2, 16, 16), (9, 3, 80, 5), (28, 4, 64, 32), (4, 4, 16, 16), (8, 1, 80, 1),
+]  # fmt: skip
 INTEGERS = {2: torch.int16, 4: torch.int32}  # by bytes
 
 

@@ -17,8 +17,6 @@ import torch
 from torch import Tensor
 
 from assignment.provided.speculative import Draft
-from tests.grading.closeness import assert_equal
-from tests.kernels.kernel_inputs import bits
 from tests.speculative.law import Law, NextLaw, Tokens, grid, pieces, text_law
 from tests.speculative.verification_rounds import Rounds, nonsense
 
@@ -26,8 +24,6 @@ __tracebackhide__ = True
 
 Batch = tuple[Draft, Tensor, Tensor]  # with target_probs and uniforms
 
-ARGUMENTS = ("tokens", "num_draft", "draft_probs", "target_probs", "uniforms")
-HIGHEST = 1 - 2.0**-24  # the largest float32 below 1
 NEAR = 1 / 64  # so far from the edge between accepting and rejecting, in parts of what is beside it
 
 
@@ -121,8 +117,10 @@ def draw_last(
     return Rounds(draft, q, uniforms, torch.ones(total, dtype=torch.int64)), law
 
 
-def nan_for_zero(rounds: Rounds) -> Rounds:
-    """In q, where the draft has no probabilities."""
+def nan_for_zero(rounds: Rounds, which: str) -> Rounds:
+    """In p, in q, or in both; where the draft has no probabilities, in q."""
+    if rounds.draft.probs is not None:
+        return rounds.with_nan_for_zero(which)
     q = rounds.target_probs
     return replace(rounds, target_probs=q.masked_fill(q == 0, float("nan")))
 
@@ -183,85 +181,3 @@ def least_bytes(draft: Draft, target_probs: Tensor, ends: Sequence[int]) -> int:
     each = 8 + 4 + (4 if sure else 8)
     counted = rows * draft.num_draft.element_size()
     return 4 * drawn_from + each * looked_at + counted + rows * (4 + 8 * (width + 1))
-
-
-# --- rows at the edge of what is allowed ----------------------------------------------------------
-
-
-def all_of(count: int, tokens: list[int], probs: Tensor | None = None) -> Draft:
-    """So many rows that drafted these tokens."""
-    probs = None if probs is None else probs.expand(count, len(tokens), -1).contiguous()
-    return Draft(torch.tensor([tokens] * count), torch.full((count,), len(tokens)), probs)
-
-
-def last_of(count: int) -> Tensor:
-    """Uniforms of one drafted token, which is rejected if it can be; a grid for the last draw."""
-    return torch.cat([torch.full((count, 1), HIGHEST), grid(count)], dim=1)
-
-
-def all_acceptable(draw, counts: Sequence[int], width: int) -> Batch:
-    """Whatever is in the first `width` places would be accepted, drafted or not."""
-    rows = len(counts)
-    q = draw.normal(rows, width + 1, 9).softmax(dim=-1)
-    draft = Draft(draw.integers(0, 9, rows, width), torch.tensor(counts), q[:, :width] / 2)
-    return draft, q, torch.cat([torch.zeros(rows, width), draw.uniform(rows, 1)], dim=1)
-
-
-def without_target(draw, vocab_size: int, value: float) -> Batch:
-    """Row i of q is all `value` in sequence i, and those before it accept. p is wider than q."""
-    q = draw.normal(4, 4, vocab_size).softmax(dim=-1)
-    p = torch.cat([q[:, :3], torch.zeros(4, 3, 3)], dim=-1)
-    q[torch.arange(4), torch.arange(4)] = value
-    draft = Draft(draw.integers(0, vocab_size, 4, 3), torch.full((4,), 3), p)
-    return draft, q, torch.tensor([0.0, 0.3, HIGHEST, 0.0])[:, None].expand(4, 4)
-
-
-def at_the_ends(support: int, drafted: int) -> Batch:
-    """The last draws' numbers lie at the ends of [0, 1), where the first and the last ten tokens
-    have no probability. The drafted token, if there is one, is rejected."""
-    q = torch.zeros(4, 2, support + 20)
-    q[:, :, 10:-10] = (1 - 1e-6) / support  # so far off may rounding leave the sum
-    p = torch.zeros(4, 1, support + 20)
-    p[:, :, 2] = 1
-    draft = Draft(torch.full((4, 1), 2), torch.full((4,), drafted), p)
-    ends = torch.tensor([0.0, 2.0**-40, 1 - 2.0**-23, HIGHEST])
-    return draft, q, ends[:, None].expand(4, 2)
-
-
-def narrow_leads() -> tuple[Batch, list[int]]:
-    """(batch, its tokens): of two tokens, in any order, the number 1/2 lies on the more probable
-    one's piece. It is a bonus token, or recovered in the place of one that is rejected."""
-    q, p = torch.zeros(4, 2, 5000), torch.zeros(4, 1, 5000)
-    pairs = [(7, 4990), (4990, 7)]  # more and less probable
-    for row, (more, less) in enumerate(2 * pairs):
-        q[row, :, more], q[row, :, less] = 0.5 + 2.0**-12, 0.5 - 2.0**-12
-    q[2:] /= 128  # and almost all else is the draft's, too
-    q[2:, :, 2500] = p[2:, :, 2500] = 127 / 128
-    p[2:, :, 9] = 1 / 128
-    draft = Draft(torch.full((4, 1), 9), torch.tensor([0, 0, 1, 1]), p)
-    return (draft, q, torch.full((4, 2), 0.5)), [more for more, _ in 2 * pairs]
-
-
-def between_tiles(drafted: int) -> Batch:
-    """The last draws' numbers lie just where tiles end, if these are of 512 tokens or more. Around
-    it tokens have no probability. All sums are exact."""
-    q = torch.zeros(8, 2, 4096)
-    q[:, :, torch.arange(4096) % 64 // 32 == 1] = 1 / 2048
-    draft = Draft(torch.zeros(8, 1).long(), torch.full((8,), drafted))
-    uniforms = torch.cat([torch.zeros(8, 1), torch.arange(8)[:, None] / 8], dim=1)
-    return draft, q.roll(-10, dims=-1), uniforms
-
-
-# --- arguments that stay --------------------------------------------------------------------------
-
-
-def copied(arguments: Sequence[Tensor | None]) -> list[Tensor | None]:
-    return [None if argument is None else argument.clone() for argument in arguments]
-
-
-def assert_unchanged(after: Sequence[Tensor | None], before: Sequence[Tensor | None]) -> None:
-    """Bit by bit."""
-    for name, old, new in zip(ARGUMENTS, before, after, strict=True):
-        if old is not None:
-            old, new = (bits(x) if x.is_floating_point() else x for x in (old, new))
-            assert_equal(new, old, what=f"{name}, afterwards")

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
+from tests.grading.closeness import Mismatch
+from tests.grading.kernels.boundary import Seen
+
 __tracebackhide__ = True
+TF32 = 'products in TF32 (see input_precision="ieee")'
+
+
+@contextmanager
+def tf32_is_told(seen: Seen) -> Iterator[None]:
+    """Inside, a result that is off says so if it may come from products in TF32."""
+    try:
+        yield
+    except Mismatch as error:
+        if any("tf32" in launch.dot_flops for launch in seen.launches):
+            error.args = (f"{TF32}; {error}",)  # in front: a long line is cut where it is shown
+            error.note = f"{error.note}; {TF32}" if error.note else TF32
+        raise
 
 
 def two_steps_off(values: Tensor, bit: int) -> Tensor:

@@ -21,6 +21,7 @@ from tests.kernels.int4_inputs import (
 from tests.kernels.kernel_costs import (
     ARCHITECTURES,
     H100,
+    assert_asks_nothing,
     assert_fits,
     by_one_program,
     charge_bytes,
@@ -29,7 +30,7 @@ from tests.kernels.kernel_costs import (
 )
 from tests.kernels.kernel_inputs import DTYPES, bits
 from tests.kernels.oracles_int4 import assert_products, products
-from tests.kernels.rounding import root_mean_square
+from tests.kernels.rounding import root_mean_square, tf32_is_told
 
 WIDE = H100.multiprocessors * OUTPUTS  # outputs that give each multiprocessor a tile
 
@@ -40,7 +41,8 @@ def check(draw, int4: Int4, seed: int | None = None, integer_bits: int = 32) -> 
     lab = {"seed": draw.seed() if seed is None else seed, "integer_bits": integer_bits}
     seen = in_lab(int4_matmul, *int4.arguments, **lab)
     assert seen.launches or not len(int4.x), "no kernel was launched"
-    assert_products(seen.value, int4)
+    with tf32_is_told(seen):
+        assert_products(seen.value, int4)
     for name, old, new in zip(Int4.NAMES, before, seen.arguments, strict=False):
         assert_equal(bits(new), old, what=f"bits of {name}, afterwards")
     return seen
@@ -204,6 +206,7 @@ class TestCompiled:
     def test_every_launch_fits(self, draw, architecture):
         seen = check(draw, draw_int4(draw, 3, 512, 150))
         assert_fits(seen, architecture)
+        assert_asks_nothing(seen)
 
 
 @pytest.mark.cost("bytes")

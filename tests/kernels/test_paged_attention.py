@@ -10,25 +10,22 @@ from tests.grading.closeness import assert_equal
 from tests.grading.kernels.boundary import Seen, in_lab
 from tests.grading.shapes import around
 from tests.kernels.kernel_costs import (
-    ARCHITECTURES,
     H100,
+    assert_asks_nothing,
     assert_fits,
+    assert_kernels_work,
     by_one_program,
     charge_bytes,
     charge_code,
     charge_time,
 )
-from tests.kernels.kernel_inputs import DTYPES, bits
+from tests.kernels.kernel_inputs import DTYPES, FAR, GROUPS, bits
 from tests.kernels.oracles_paged import assert_attention, attention
 from tests.kernels.paged_inputs import Paged, draw_paged, least_bytes
-from tests.kernels.rounding import root_mean_square
+from tests.kernels.rounding import root_mean_square, tf32_is_told
 
 ARGUMENTS = ("q", "k_cache", "v_cache", "block_tables", "lengths")
-SHAPES = pytest.mark.parametrize(  # no ratio of heads is the number of KV heads
-    "heads, kv_heads, head_dim, block_size",
-    [(6, 2, 16, 16), (9, 3, 80, 5), (28, 4, 64, 32), (4, 4, 16, 16), (8, 1, 80, 1)],
-)
-FAR = [(-300, -300), (300, 300), (-300, 300)]  # lowest and highest scores of three requests
+SHAPES = pytest.mark.parametrize("heads, kv_heads, head_dim, block_size", GROUPS)
 
 
 def check(draw, paged: Paged, seed: int | None = None, integer_bits: int = 32) -> Seen:
@@ -37,7 +34,8 @@ def check(draw, paged: Paged, seed: int | None = None, integer_bits: int = 32) -
     lab = {"seed": draw.seed() if seed is None else seed, "integer_bits": integer_bits}
     seen = in_lab(paged_attention, *paged.arguments, **lab)
     assert seen.launches, "no kernel was launched"
-    assert_attention(seen.value, paged)
+    with tf32_is_told(seen):
+        assert_attention(seen.value, paged)
     for name, old, new in zip(ARGUMENTS, before, seen.arguments, strict=False):
         assert_equal(bits(new), old, what=f"bits of {name}, afterwards")
     return seen
@@ -110,11 +108,7 @@ class TestDecode:
 
     def test_kernels_do_the_work(self, draw):
         paged = draw_paged(draw, 6, 2, [150, 90], head_dim=64)
-        seen = check(draw, paged)
-        flops = 4 * sum(paged.visible) * 6 * 64
-        of_kernels = sum(sum(launch.program_flops) for launch in seen.launches)
-        assert of_kernels > flops / 2, f"kernels did {of_kernels:,} of {flops:,} FLOPs"
-        assert seen.cost.flops < flops / 10, f"torch did {seen.cost.flops:,} FLOPs in the launcher"
+        assert_kernels_work(check(draw, paged), 4 * sum(paged.visible) * 6 * 64)
 
 
 @pytest.mark.group("splits")
@@ -185,10 +179,11 @@ class TestWindow:
 
 @pytest.mark.group("compiled")
 class TestCompiled:
-    @pytest.mark.parametrize("architecture", ARCHITECTURES)
-    def test_every_launch_fits(self, draw, architecture):
-        seen = check(draw, draw_paged(draw, 8, 2, [40, 90], head_dim=128, num_splits=2))
+    @pytest.mark.parametrize("architecture, splits", [("sm_80", 2), ("sm_90", None)])
+    def test_every_launch_fits(self, draw, architecture, splits):
+        seen = check(draw, draw_paged(draw, 8, 2, [40, 90], head_dim=128, num_splits=splits))
         assert_fits(seen, architecture)
+        assert_asks_nothing(seen)
 
 
 @pytest.mark.cost("bytes")

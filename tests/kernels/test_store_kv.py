@@ -13,7 +13,13 @@ from submission.kernels.store_kv import store_kv
 from submission.provided.lab.kernel.fused import with_slices
 from tests.grading.closeness import assert_equal
 from tests.grading.kernels.boundary import Seen, in_lab
-from tests.kernels.kernel_costs import H100, by_one_program, moved_bytes
+from tests.kernels.kernel_costs import (
+    H100,
+    assert_asks_nothing,
+    by_one_program,
+    charge_bytes,
+    longest_launch,
+)
 from tests.kernels.kernel_inputs import DTYPES, assert_same_bits, noise
 
 __tracebackhide__ = True
@@ -177,10 +183,11 @@ class TestPlaces:
             case.call(seed)
 
     def test_what_a_skipped_token_holds_goes_nowhere(self, draw):
+        """And nobody has to ask which tokens these are."""
         case = draw_case(draw, 8)
         case.slots[[2, 3, 7]] = -1
         case.k[[2, 7]], case.v[[2, 3]] = torch.nan, torch.inf
-        case.call()
+        assert_asks_nothing(case.call())
 
     def test_neighbours_in_the_cache_come_from_far_apart(self, draw):
         """All slots of a cache, in reverse and mixed: a program's slots are not in a row."""
@@ -208,7 +215,7 @@ def test_each_byte_once(draw, budget):
     """
     case = draw_fused(draw, 40, 16, 8, 64, blocks=12)
     case.slots[draw.permutation(40)[:10]] = -1
-    moved = moved_bytes(case.call())
+    seen = case.call()
     once = 2 * 8 * 64 * 2  # of a token's key and value
     slots = case.slots.numel() * case.slots.element_size()
     ideal = 2 * 30 * once + slots
@@ -217,7 +224,7 @@ def test_each_byte_once(draw, budget):
         "a copy of k and v first": 2 * (40 + 30) * once + slots,
         "a copy of the caches, and back": ideal + 4 * 60 * once,
     }
-    budget(max(moved, ideal), ideal, unit="bytes", beside=beside)
+    charge_bytes(budget, seen, ideal, beside)
 
 
 @pytest.mark.cost("time")
@@ -228,8 +235,10 @@ def test_predicted_time_on_an_h100(draw, budget):
     """
     case = draw_case(draw, 256, 8, 128, blocks=60, slot_dtype=torch.int32)
     seen = case.call()
+    predicted = predict(seen.launches, H100)
     of_torch = seen.cost.bytes / H100.bandwidth
     ideal = (2 * 2 * 256 * 8 * 128 * 2 + 256 * 4) / H100.bandwidth
-    got = max(predict(seen.launches, H100).seconds + of_torch, ideal)
+    got = max(predicted.seconds + of_torch, ideal)
     beside = {"one program for all": by_one_program(ideal * H100.bandwidth)}
-    budget(got, ideal, unit="s", beside=beside)
+    note = longest_launch(seen, predicted)
+    budget(got, ideal, unit="s", beside=beside, note=note)

@@ -57,6 +57,11 @@ class Varlen:
         each = enumerate(self.queries)
         return sum(len(self.seen(b, i, i)) for b, new in each for i in range(len(new)))
 
+    @property
+    def flops(self) -> int:
+        _, heads, head_dim = self.q.shape
+        return 4 * self.pairs * heads * head_dim
+
     def tiles(self, rows: int = ROWS) -> list[tuple[int, int, range]]:
         """(request, how many rows, what they see) of each tile of so many rows of a KV head."""
         found = []
@@ -156,6 +161,19 @@ def laid_out(
                 cache[slots[request][seen.start : seen.stop]] = row[seen.start : seen.stop]
         varlen.arguments[place] = cache if tables is None else cache.unflatten(0, (-1, block_size))
     return varlen
+
+
+def no_request(draw) -> Varlen:
+    arguments = draw_varlen(draw, 6, 2, [(0, 9)], max_queries=4).arguments
+    arguments[3:5], arguments[8] = [arguments[3][:1], arguments[4][:0]], arguments[8][:0]
+    return Varlen(arguments, [], [], [])
+
+
+def chunk_of(draw, whole: Varlen, first: int, end: int) -> Varlen:
+    """Of whole prompts the queries from `first` to before `end`, and what comes up to them."""
+    queries = [q[first:end] for q in whole.queries]
+    keys, values = ([row[:end] for row in rows] for rows in (whole.keys, whole.values))
+    return laid_out(draw, queries, keys, values, scale=whole.scale)
 
 
 def _draw_rows(draw, lengths: Sequence[int]) -> tuple[Tensor, list[Tensor], int]:

@@ -27,7 +27,7 @@ def matmul(a, b, out, M, N, K, TM: tl.constexpr, TN: tl.constexpr, TK: tl.conste
             mask=(inner < K)[:, None] & (columns < N)[None, :],
             other=0.0,
         )
-        total += tl.dot(left, right)
+        total += tl.dot(left, right, input_precision="ieee")
     tl.store(
         out + rows[:, None] * N + columns[None, :],
         total.to(out.dtype.element_ty),
@@ -69,7 +69,7 @@ def paged_scores(
         alive = i * BLOCK + slot < length
         place = ((block * BLOCK + slot) * KV_HEADS + head) * WIDTH
         keys = tl.load(cache + place[:, None] + column[None, :], mask=alive[:, None], other=0.0)
-        total += tl.sum(tl.dot(q, tl.trans(keys)), 1)
+        total += tl.sum(tl.dot(q, tl.trans(keys), input_precision="ieee"), 1)
     tl.store(out + heads, total)
 
 

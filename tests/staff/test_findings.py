@@ -82,6 +82,13 @@ def test_a_figure_that_costs_too_much_is_compared_with_the_ideal():
     assert "not counted" in found(AssertionError(describe(too_few)), measured=too_few).note
 
 
+def test_what_made_it_dear_is_told():
+    measured = figure(1420, 1000, note="the most: loads of keys")
+    line = describe(measured)
+    assert line.endswith("two thirds of the points; the most: loads of keys")
+    assert found(AssertionError(line), measured=measured).note == "the most: loads of keys"
+
+
 def test_the_last_line_of_the_submission_is_the_place():
     error = IndexError("3")
     error.add_note(NOTE)

@@ -274,6 +274,7 @@ def test_rows_that_a_round_draws_from():
     assert about["rows"] == pytest.approx([drawn, DRAFTED + DRAFTED + 1])
     for rows, seconds in zip((2, 9), about["seconds"], strict=True):
         assert seconds == pytest.approx(rows * VOCAB * 4 / (GPU.bytes_per_clock * GPU.clock))
+    assert about["held"] == [4 * 128_256, 4 * SM90.registers]
 
 
 def test_a_draw_by_tiles():
@@ -293,8 +294,7 @@ def test_a_draw_by_tiles():
 
 def test_sums_in_another_order_differ():
     """Why the last token that weighs something has to be kept in mind."""
-    generator = torch.Generator().manual_seed(0)
-    rows = torch.rand(200, 1024, generator=generator)
+    rows = torch.rand(200, 1024, generator=torch.Generator().manual_seed(0))
     tree, one_by_one = rows.sum(1), rows.cumsum(1)[:, -1]
     highest = torch.tensor(1 - 2.0**-24)
     assert highest < 1 and (tree * highest > one_by_one).any()

@@ -11,6 +11,7 @@ from assignment.provided.speculative import Draft
 from solutions.kernels.rejection_sampling import rejection_sampling
 from solutions.speculative.verification import verify
 from tests.grading.draw import Draw
+from tests.kernels.kernel_costs import PARKED
 from tests.kernels.rejection_inputs import draw_rounds, every_outcome, least_bytes
 from tests.speculative.law import grid
 from tests.speculative.verification_rounds import every_round, tables
@@ -42,7 +43,7 @@ def test_rows_that_are_drawn_from_are_read_once(vocab_size, with_probs):
     assert loaded["tokens"].requested == 8 * sum(counts)
     assert launch.bytes_stored == 3 * 4 * 8
     least = least_bytes(draft, others[0], ends)
-    assert least <= launch.bytes_loaded + launch.bytes_stored <= 1.065 * least
+    assert least <= launch.bytes_loaded + launch.bytes_stored <= 1.035 * least
     assert seen.cost.flops == seen.cost.bytes == 0
 
 
@@ -72,7 +73,7 @@ def test_it_compiles_for_any_size(width, vocab_size, architecture):
     for counts in (draft.num_draft, draft.num_draft.int()):
         batch = Draft(draft.tokens, counts, draft.probs)
         (code,) = sampled(batch, *others)[1].compiled(architecture)
-        assert code.spilled == 0
+        assert code.spilled <= PARKED
 
 
 class TestAsVerify:

@@ -45,6 +45,13 @@ def test_products_time_and_sum_of_launches(capsys):
     assert lines[-1] == "Times are those that the model predicts for the L4."
 
 
+def test_what_would_wait_for_a_gpu(capsys):
+    lengths = torch.tensor([2, 3])
+    with lab() as seen:
+        torch.empty(int(lengths.max()), int(lengths.min())), lengths.tolist()
+    assert "a GPU would be waited for: __int__, tolist" in printed(seen, capsys)
+
+
 def test_faults_are_listed_up_to_a_few(capsys):
     x, out = torch.ones(2), torch.zeros(1)
     with lab() as seen:

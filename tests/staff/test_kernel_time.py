@@ -148,6 +148,11 @@ class TestRates:
             GPUS["H100"].dot_rate("fp64")
         assert GPUS["H100"].dot_rate("bf16") == 989e12
 
+    def test_tf32_is_half_as_fast_as_16_bits_and_a_t4_has_none(self):
+        printed = [156e12, 989e12 / 2, 989e12 / 2, 120e12 / 2, 8.1e12]  # the last: of FP32 cores
+        for gpu, rate in zip(GPUS.values(), printed, strict=True):
+            assert gpu.dot_rate("tf32") == pytest.approx(rate, rel=0.01)
+
     @pytest.mark.parametrize("name", GPUS)
     def test_rates_are_a_whole_number_of_flops_a_clock(self, name):
         """As they must be: 2 for each FP32 core, and a power of two for the tensor cores."""

@@ -200,8 +200,8 @@ class TestBudget:
 
     def test_other_costs_are_recorded_as_before(self, course):
         budget, stash = budget_of(course)
-        budget(104, 100)
-        assert stash[plugin._FIGURE] == Figure("calls", 104, 100, "bytes", "grader")
+        budget(104, 100, note="why")
+        assert stash[plugin._FIGURE] == Figure("calls", 104, 100, "bytes", "grader", note="why")
         with pytest.raises(GraderError, match="twice"):
             budget(104, 100)
 

@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .cost import Cost, LeftTorch
 from .operators import cost_of
+from .waits import is_asking, is_fetching
 
 __all__ = ["Cost", "CostCounter", "LeftTorch", "Tally", "counting_suspended"]
 
@@ -52,6 +53,8 @@ class CostCounter:
     backward. Lengths and other integers may leave torch (`int(n)`, `lengths.tolist()`, `len(x)`),
     and one number at a time of any kind (`loss.item()`); printing a tensor is allowed and free.
 
+    waits: the calls, in order, for which a CPU would wait until its GPU is done: see `waits.py`.
+
     Raises, inside the block:
         LeftTorch: on anything that lets code outside torch work on a tensor: `numpy()`, `tolist()`
             of floating-point numbers, `data_ptr()` and the like, or an operator that is not
@@ -59,6 +62,8 @@ class CostCounter:
     """
 
     def __init__(self) -> None:
+        self.waits: list[str] = []
+        self._called = ""  # the function that is at work
         self._by_op: dict[str, Tally] = {}
         self._modes = ExitStack()
         self._entered = False
@@ -93,7 +98,7 @@ class CostCounter:
             raise RuntimeError("a CostCounter counts one block: make a new one for the next")
         self._entered = True
         self._modes.enter_context(_Dispatched(self))
-        self._modes.enter_context(_Called())
+        self._modes.enter_context(_Called(self))
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -141,17 +146,25 @@ class _Dispatched(TorchDispatchMode):
         result = operator(*args, **kwargs)
         with torch._C.DisableTorchFunction():  # reading shapes and pointers is the counter's own
             self.counter._add(str(operator.overloadpacket), cost_of(operator, args, kwargs, result))
+            if is_asking(operator, args, kwargs):
+                self.counter.waits.append(self.counter._called or operator.overloadpacket.__name__)
         return result
 
 
 class _Called(TorchFunctionMode):
     """Sees calls of tensor methods, among them those through which numbers leave torch."""
 
+    def __init__(self, counter: CostCounter):
+        super().__init__()
+        self.counter = counter
+
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if _suspensions:
             return function(*args, **kwargs)
         name = getattr(function, "__name__", "")
+        if is_fetching(name, args, kwargs):
+            self.counter.waits.append(name)
         if name in PRINTING:
             with counting_suspended():
                 return function(*args, **kwargs)
@@ -165,7 +178,11 @@ class _Called(TorchFunctionMode):
                 f"Tensor.tolist of {args[0].numel()} floating-point numbers: compute with torch "
                 "operations, outside torch no cost can be counted"
             )
-        return function(*args, **kwargs)
+        self.counter._called = name
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.counter._called = ""
 
 
 def _is_data(tensor: Tensor) -> bool:

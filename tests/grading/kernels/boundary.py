@@ -28,12 +28,15 @@ class Seen:
     """What a call did that launches Triton kernels.
 
     arguments: as they are after the call. launches: of kernels. cost: of the torch work beside.
+    waits: as of a `Lab`. In official grading the submission's process tells it: whoever forges it
+    gains what a test takes for a wait, and no more.
     """
 
     value: object
     arguments: list
     launches: list[Launch]
     cost: Cost
+    waits: list[str]
     _translate: Callable[[str], list[Ptx]] = field(repr=False)
 
     def compiled(self, architecture: str = "sm_90") -> list[Compiled]:
@@ -63,13 +66,21 @@ def in_lab(target: Callable, *args, seed: int = 0, integer_bits: int = 32) -> Se
         raise SubmissionError(WITHOUT_TRITON)
     if is_remote(target):
         far = FarLab(list(args), seed, integer_bits)
-        value, arguments, cost = proxy.request("in_lab", target=target, args=list(args), send=far)
+        answer = proxy.request("in_lab", target=target, args=list(args), send=far)
+        value, arguments, cost, waits = answer
         check_cost(cost)
+        _check_waits(waits)
         cost = far.at_least_what_was_seen(cost, [value, *arguments])
         launches, translate = far.launches, far.translate
     else:
         arguments = list(args)
         value, opened = sides.in_lab(target, args, seed, integer_bits)
-        launches, translate, cost = opened.launches, opened.translated, opened.cost
+        launches, translate = opened.launches, opened.translated
+        cost, waits = opened.cost, opened.waits
     check(launches, integer_bits)
-    return Seen(value, arguments, launches, cost, translate)
+    return Seen(value, arguments, launches, cost, waits, translate)
+
+
+def _check_waits(waits: object) -> None:
+    if type(waits) is not list or not all(type(w) is str and w.isidentifier() for w in waits):
+        raise SubmissionError("what the submission's process says of its waits is nonsense")

@@ -150,12 +150,15 @@ def in_lab(target: Callable, args: Sequence, seed: int, integer_bits: int) -> tu
 
 
 def in_far_lab(target: Callable, args: Sequence, send: Callable) -> tuple:
-    """Call `target`, its launches sent away: (value, arguments afterwards, cost of torch work)."""
+    """Call `target`, its launches sent away.
+
+    (value, arguments afterwards, cost of torch work, what it waits for.)
+    """
     from tests.grading.kernels.sending import launches_sent
 
     with CostCounter() as counter, launches_sent(send):
         value = target(*args)
-    return value, list(args), counter.cost
+    return value, list(args), counter.cost, counter.waits
 
 
 def _is_differentiable(value: object) -> bool:

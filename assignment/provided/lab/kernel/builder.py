@@ -13,6 +13,7 @@ from .bfloat16 import NAN, is_bfloat16, rounded, widened
 from .launch import Launch
 from .memory import Access, Argument
 from .narrow import BITS, GROWING, wrapped
+from .tf32 import TF32, is_tf32, truncated
 
 OWNER = "owner"  # of a pointer's attributes: the Argument it was made from
 GARBAGE = 0x5A  # each byte of an integer that was masked off and has no `other`
@@ -26,7 +27,8 @@ class MeteredBuilder(InterpreterBuilder):
     """What `tl` calls while a program runs.
 
     It keeps track of whose memory a pointer points to, asks `access` about every load and store,
-    counts FLOPs into `launch`, and repairs bfloat16. Its int32 has `integer_bits`.
+    counts FLOPs into `launch`, repairs bfloat16, and multiplies in TF32 where a GPU does. Its int32
+    has `integer_bits`.
     """
 
     def __init__(self, launch: Launch, access: Access, integer_bits: int = BITS):
@@ -166,13 +168,18 @@ class MeteredBuilder(InterpreterBuilder):
     def create_fp_to_fp(self, source, kind, rounding):
         return self._cast(super().create_fp_to_fp, source, kind, rounding)
 
-    def create_dot(self, a, b, d, *rest):
-        self._count_dot(a.dtype.scalar.name, 2 * a.data.size * b.data.shape[-1])
+    def create_dot(self, a, b, d, precision, *rest):
+        in_tf32 = is_tf32(a, precision)
+        name = TF32 if in_tf32 else a.dtype.scalar.name
+        self._count_dot(name, 2 * a.data.size * b.data.shape[-1])
+        if in_tf32:
+            a, b = truncated(a), truncated(b)
         if a.data.dtype.kind in "iu" and not is_bfloat16(a):
             return _integer_dot(a, b, d)
         if is_bfloat16(d):
-            return rounded(super().create_dot(widened(a), widened(b), widened(d), *rest))
-        return super().create_dot(widened(a), widened(b), d, *rest)
+            wide = super().create_dot(widened(a), widened(b), widened(d), precision, *rest)
+            return rounded(wide)
+        return super().create_dot(widened(a), widened(b), d, precision, *rest)
 
     def _count_dot(self, name: str, flops: int) -> None:
         launch, program = self.launch, self.access.index

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import random
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
 from types import FunctionType, TracebackType
 
 import numpy as np
@@ -25,7 +28,7 @@ __tracebackhide__ = True  # pytest's word: a failing test shows the kernel, not 
 
 TRITONS = ("triton.language.core", "triton.language.semantic")
 
-_interpreted: dict[FunctionType, interpreter.InterpretedFunction] = {}
+_interpreted: dict[FunctionType, FunctionType] = {}
 
 
 class NoTruth(TypeError):
@@ -76,8 +79,31 @@ def execute(
 def python_of(kernel: JITFunction) -> FunctionType:
     """The kernel's body as the interpreter runs it: rewritten once, kept for later launches."""
     if kernel.fn not in _interpreted:
-        _interpreted[kernel.fn] = interpreter.InterpretedFunction(kernel.fn)
-    return _interpreted[kernel.fn].rewrite()
+        _interpreted[kernel.fn] = _Rewriter(kernel.fn).rewrite_ast()
+    return _interpreted[kernel.fn]
+
+
+class _Rewriter(interpreter.FunctionRewriter):
+    """Triton's, with another `range` inside the kernel; around it the name means what it did."""
+
+    def _compile_and_exec(self, tree: ast.Module) -> FunctionType:
+        name = self.fn.__name__
+        around = ast.parse(f"def {name}(range): return {name}")
+        around.body[0].body[:0] = tree.body
+        return super()._compile_and_exec(around)(_counted)
+
+
+def _counted(start, end=None, step=1, **hints) -> Iterator[tl.tensor]:
+    """`range` and `tl.range`: as in a compiled kernel it gives tensors, of the bounds' dtype."""
+    bounds = (0, start, step) if end is None else (start, end, step)
+    semantic = interpreter.interpreter_semantic
+    kinds = [semantic.to_tensor(bound).dtype for bound in bounds]
+    if not all(kind.is_int() for kind in kinds):
+        raise TypeError(f"bounds of a loop are integers, not {', '.join(map(str, kinds))}")
+    kind = reduce(semantic.integer_promote_impl, kinds)
+    dtype = interpreter._get_np_dtype(kind)
+    for value in range(*bounds):
+        yield tl.tensor(interpreter.TensorHandle(np.array([value], dtype), kind), kind)
 
 
 def _value(value: object, argument: Argument | None, is_int64: bool) -> object:
@@ -137,6 +163,7 @@ def interpreting(builder: MeteredBuilder):
     scope = interpreter._patch_lang(_patched())
     scope.set_attr(tl.tensor, "__index__", lambda scalar: int(scalar.handle.data.squeeze()))
     scope.set_attr(tl.tensor, "__bool__", _truth)
+    scope.set_attr(tl, "range", _counted)
     try:
         yield
     finally:

@@ -20,6 +20,9 @@ in each (NVIDIA Ada GPU Architecture, 2022).
 T4: NVIDIA T4 data sheet, 2018: FP32 8.1 TFLOP/s, INT8 130 TOP/s, 2560 CUDA cores; 64 of them are a
 multiprocessor (NVIDIA Turing GPU Architecture, 2018), so there are 40. Clock: 1590 MHz, as
 databases list it; 8.1e12 / (2 · 2560) is 1.58 GHz.
+
+TF32: half of the rate in 16 bits. The same sources have 156 TFLOP/s for an A100; with sparsity 989
+for an H100 or H200, 120 for an L4. A T4 has none, and the compiler takes its FP32 cores.
 """
 
 from dataclasses import dataclass
@@ -66,7 +69,8 @@ class GPU:
         return self.chip.bandwidth
 
     def dot_rate(self, dtype: str) -> float:
-        """FLOP/s (or operations/s) of `tl.dot`; fp32 with "ieee" precision, by the FP32 cores.
+        """FLOP/s (or operations/s) of `tl.dot`, named as in `Launch.dot_flops`: fp32 has "ieee"
+        precision, and is done by the FP32 cores.
 
         Raises:
             NoRate: of a dtype.
@@ -75,8 +79,10 @@ class GPU:
             return self.flops_per_second
         if dtype in ("int8", "uint8"):
             return self.int8_ops_per_second
-        if dtype == "fp32":
+        if dtype == "fp32" or (dtype == "tf32" and self.architecture == "sm_75"):
             return self.fp32_flops_per_second
+        if dtype == "tf32":
+            return self.flops_per_second / 2
         raise NoRate(f"{self.name}: no rate is known for tl.dot of {dtype}")
 
 

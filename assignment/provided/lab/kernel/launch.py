@@ -58,10 +58,11 @@ class Launch:
     """One kernel, launched once.
 
     programs: how many ran. loaded, stored: by argument; an atomic is both. dot_flops: FLOPs of
-    `tl.dot` by the dtype of its left operand ("fp16", "int8", …). vector_flops: one for each
-    element of each floating-point operation outside dot. program_bytes, program_flops: requested
-    bytes, and FLOPs of both kinds, of each program, the grid's last axis running fastest.
-    program_dot_flops: as dot_flops, of each program.
+    `tl.dot` by the dtype of its left operand ("fp16", "int8", …); those of float32 are "tf32" or,
+    where "ieee" is asked for, "fp32" (see `tf32`). vector_flops: one for each element of each
+    floating-point operation outside dot. program_bytes, program_flops: requested bytes, and FLOPs
+    of both kinds, of each program, the grid's last axis running fastest. program_dot_flops: as
+    dot_flops, of each program.
     """
 
     kernel: str

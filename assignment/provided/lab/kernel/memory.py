@@ -9,25 +9,28 @@ from .launch import Launch, Problem, Traffic
 from .places import index_of
 
 SECTOR = 32  # bytes, the unit in which a GPU moves memory
-NOBODY, SEVERAL = -1, -2
+NOBODY, SEVERAL = 0, -1  # in place of a program's number, which counts from 1
 
 
 class Storage:
     """The bytes behind one or more tensors.
 
-    written: which bytes hold something. writer, reader: the last program of this launch to write or
-    read each byte, or SEVERAL.
+    empty: which bytes hold nothing. writer, reader: the last program of this launch to write or
+    read each byte, or SEVERAL. Zeros cost memory only where something else is written among them.
     """
 
     def __init__(self, tensor: Tensor, is_fresh: bool):
         storage = tensor.untyped_storage()
         self.base, self.size = storage.data_ptr(), storage.nbytes()
-        self.written = np.full(self.size, not is_fresh)
-        self.begin_launch()
+        self.empty = (np.ones if is_fresh else np.zeros)(self.size, bool)
 
-    def begin_launch(self) -> None:
-        self.writer = np.full(self.size, NOBODY, np.int32)
-        self.reader = np.full(self.size, NOBODY, np.int32)
+    def begin_launch(self, programs: int) -> None:
+        number = np.min_scalar_type(-programs - 1)
+        self.writer, self.reader = (np.zeros(self.size, number) for _ in range(2))
+
+    def filled(self) -> None:
+        """By torch."""
+        self.empty = np.zeros(self.size, bool)
 
 
 class Argument:
@@ -63,13 +66,17 @@ class Access:
         self.launch = launch
         self.program, self.index = (0, 0, 0), 0
 
+    @property
+    def _number(self) -> int:
+        return self.index + 1
+
     def load(self, argument: Argument, addresses: np.ndarray, mask: np.ndarray, width: int):
         """Returns the mask without the elements that are out of bounds."""
         inside, offsets = self._in_bounds("load", argument, addresses, mask, width)
         self._count("loaded", argument, offsets, width)
         where = self._bytes(argument, offsets, width)
         storage = argument.storage
-        self._report("unwritten read", argument, offsets, ~storage.written[where])
+        self._report("unwritten read", argument, offsets, storage.empty[where])
         self._report_race(argument, offsets, storage.writer[where])
         self._mark(storage.reader, where)
         return inside
@@ -80,7 +87,7 @@ class Access:
         self._count("stored", argument, offsets, width)
         where = self._bytes(argument, offsets, width)
         storage = argument.storage
-        storage.written[where] = True
+        storage.empty[where] = False
         self._report_race(argument, offsets, storage.writer[where])
         self._report_race(argument, offsets, storage.reader[where])
         self._mark(storage.writer, where)
@@ -92,8 +99,8 @@ class Access:
         for kind in ("loaded", "stored"):
             self._count(kind, argument, offsets, width)
         where = self._bytes(argument, offsets, width)
-        self._report("unwritten read", argument, offsets, ~argument.storage.written[where])
-        argument.storage.written[where] = True
+        self._report("unwritten read", argument, offsets, argument.storage.empty[where])
+        argument.storage.empty[where] = False
         return inside
 
     def _in_bounds(
@@ -129,12 +136,12 @@ class Access:
 
     def _mark(self, by_program: np.ndarray, where: np.ndarray) -> None:
         before = by_program[where]
-        alone = (before == NOBODY) | (before == self.index)
-        by_program[where] = np.where(alone, self.index, SEVERAL)
+        alone = (before == NOBODY) | (before == self._number)
+        by_program[where] = np.where(alone, self._number, SEVERAL)
 
     def _report_race(self, argument: Argument, offsets: np.ndarray, by: np.ndarray) -> None:
         """`by`: the last program at each byte [elements width]."""
-        self._report("race", argument, offsets, (by != NOBODY) & (by != self.index))
+        self._report("race", argument, offsets, (by != NOBODY) & (by != self._number))
 
     def _report(self, kind: str, argument: Argument, offsets: np.ndarray, bad: np.ndarray) -> None:
         """`bad` is by byte [elements width]."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -39,7 +40,8 @@ class Lab:
     """What was launched, and what it did.
 
     launches: in order. calls: the same as the compiler sees them. cost: of the torch operations
-    around them.
+    around them. waits: what the launcher called, in order, to know what is in a tensor: on a GPU it
+    would wait for it.
     """
 
     def __init__(self, seed: int = 0, integer_bits: int = 32):
@@ -53,6 +55,10 @@ class Lab:
     @property
     def cost(self) -> Cost:
         return self._counter.cost
+
+    @property
+    def waits(self) -> list[str]:
+        return self._counter.waits
 
     def check(self) -> None:
         """
@@ -95,7 +101,7 @@ class Lab:
             if isinstance(value, Tensor)
         }
         for argument in arguments.values():
-            argument.storage.begin_launch()
+            argument.storage.begin_launch(launch.programs)
         try:
             order = self._seed + len(self.launches)
             execute(kernel, size, named, arguments, launch, order, self._integer_bits)
@@ -112,7 +118,7 @@ class Lab:
             self._storages[address] = (Storage(tensor, self.fresh.is_fresh(tensor)), tensor)
         storage = self._storages[address][0]
         if not self.fresh.is_fresh(tensor):
-            storage.written[:] = True  # by torch, meanwhile
+            storage.filled()  # meanwhile
         return storage
 
 
@@ -150,8 +156,7 @@ def launches_go_to(run: Callable[[JITFunction, object, tuple, dict], None]) -> I
     def launch(kernel, *args, grid, warmup=False, **kwargs):
         with counting_suspended():
             unwrap(kernel)
-        if callable(grid):  # the submission's: what it does is counted
-            grid = grid_of(grid, bound(kernel, args, kwargs)[0])
+        grid = grid_of(grid, bound(kernel, args, kwargs)[0])  # the submission's work: it counts
         with counting_suspended():
             run(kernel, grid, args, kwargs)
 
@@ -191,5 +196,5 @@ def bound(kernel: JITFunction, args: tuple, kwargs: dict) -> tuple[dict, dict]:
 def grid_of(grid, named: dict[str, object]) -> tuple[int, int, int]:
     """Programs along three axes; a grid may be a function of the arguments."""
     size = grid(named) if callable(grid) else grid
-    size = (size,) if isinstance(size, int) else tuple(size)
+    size = (size,) if isinstance(size, int) else tuple(map(operator.index, size))
     return (*size, *(1,) * (3 - len(size)))

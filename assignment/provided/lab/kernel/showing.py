@@ -25,6 +25,9 @@ class WasSeen(Protocol):
     @property
     def cost(self) -> Cost: ...
 
+    @property
+    def waits(self) -> Sequence[str]: ...
+
 
 def show(seen: WasSeen, gpu: GPU | str | None = None) -> None:
     """Print `in_words`."""
@@ -53,6 +56,8 @@ def in_words(seen: WasSeen, gpu: GPU | str | None = None) -> str:
         parts.append(f"all {len(times)} launches: {seconds(found.seconds)}")
     if seen.cost.bytes or seen.cost.flops:
         parts.append(f"torch, beside: {seen.cost.bytes:,} bytes, {seen.cost.flops:,} FLOPs")
+    if seen.waits:
+        parts.append(f"a GPU would be waited for: {', '.join(dict.fromkeys(seen.waits))}")
     if gpu:
         parts.append(f"Times are those that the model predicts for the {gpu.name}.")
     return "\n\n".join(parts)

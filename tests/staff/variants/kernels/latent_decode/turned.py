@@ -1,4 +1,5 @@
-"""Everything transposed: tokens by heads, channels by heads. exp2; empty splits write no mean."""
+"""Everything transposed: tokens by heads, channels by heads. exp2; empty splits write no mean, and
+others one in the dtype of q."""
 
 import math
 
@@ -103,7 +104,7 @@ def latent_decode(
     if num_splits is None:
         num_splits = max(1, min(64 // (batch * tiles), max_length // 32))
     out = torch.empty_like(q_latent)
-    parts = torch.empty(batch, num_splits, heads, channels, dtype=torch.float32)
+    parts = torch.empty(batch, num_splits, heads, channels, dtype=out.dtype)
     logs = torch.empty(batch, num_splits, heads, dtype=torch.float32)
     partial[tiles, num_splits, batch](
         out, parts, logs, q_latent, q_rope, cache, block_tables, lengths, scale / math.log(2),

@@ -126,7 +126,7 @@ def varlen_attention(
     N, H = q.shape[1:]
     K = k.shape[-2]
     G = triton.next_power_of_2(N // K)
-    mean = q.shape[0] * G // lengths.shape[0]
+    mean = q.shape[0] * G // max(1, lengths.shape[0])
     rows = 128 if mean >= 128 else 64 if max_queries * G > 32 else 16
     tokens = max(1, rows // G)
     out = torch.empty_like(q)
