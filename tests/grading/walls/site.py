@@ -8,14 +8,15 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.grading.submission import REPOSITORY
 from tests.grading.walls import kernel, landlock, limits, scratch, seccomp, users
 
 if TYPE_CHECKING:
     from tests.grading.walls.building import Building
 
+REPOSITORY = Path(__file__).resolve().parents[3]
 PROVIDED = REPOSITORY / "assignment" / "provided"
 SYSTEM = (
     "/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64", "/usr/share/zoneinfo",
