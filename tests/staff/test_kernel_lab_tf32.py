@@ -154,13 +154,15 @@ def test_official_grading_sees_the_same():
         proxy.end()
 
 
-@pytest.mark.parametrize("name, told", [("tf32", True), ("fp32", False)])
+@pytest.mark.parametrize(
+    "name, got, told", [("tf32", "2", True), ("fp32", "2", False), ("tf32", "nan", False)]
+)
 @pytest.mark.parametrize("note", ["", "1 of 2"])
-def test_a_result_that_is_off_says_why(name, told, note):
+def test_a_result_that_is_off_says_why(name, got, told, note):
     launch = Launch("made", (1, 1, 1), {}, 4, dot_flops={name: 1})
     seen = SimpleNamespace(launches=[launch])
     with pytest.raises(Mismatch) as caught, tf32_is_told(seen):
-        raise Mismatch("differs", expected="1", got="2", note=note)
+        raise Mismatch("differs", expected="1", got=got, note=note)
     error = caught.value
     assert str(error) == (f"{TF32}; differs" if told else "differs")
     assert error.note == "; ".join([note] * bool(note) + [TF32] * told)
