@@ -48,7 +48,14 @@ def make(folder, *arguments):
     if shutil.which("make") is None:
         pytest.skip("make is not installed")
     command = ["make", "--no-print-directory", *arguments]
-    environ = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+    handed_on = re.findall(
+        r"\$\(([A-Z]+)\)", (ROOT / "Makefile").read_text()
+    )  # by `make test ARGS=…`
+    environ = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("MAKE", "MFLAGS")) and k not in handed_on
+    }
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True)
 
 
