@@ -48,14 +48,9 @@ def make(folder, *arguments):
     if shutil.which("make") is None:
         pytest.skip("make is not installed")
     command = ["make", "--no-print-directory", *arguments]
-    handed_on = re.findall(
-        r"\$\(([A-Z]+)\)", (ROOT / "Makefile").read_text()
-    )  # by `make test ARGS=…`
-    environ = {
-        k: v
-        for k, v in os.environ.items()
-        if not k.startswith(("MAKE", "MFLAGS")) and k not in handed_on
-    }
+    given = set(re.findall(r"\$\(([A-Z]+)\)", (ROOT / "Makefile").read_text()))  # ARGS, say, of ours
+    own = [k for k in os.environ if not k.startswith(("MAKE", "MFLAGS")) and k not in given]
+    environ = {k: os.environ[k] for k in own}
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True)
 
 
