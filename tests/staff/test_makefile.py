@@ -48,7 +48,7 @@ def make(folder, *arguments):
     if shutil.which("make") is None:
         pytest.skip("make is not installed")
     command = ["make", "--no-print-directory", *arguments]
-    given = set(re.findall(r"\$\(([A-Z]+)\)", (ROOT / "Makefile").read_text()))  # ARGS, say, of ours
+    given = set(re.findall(r"\$\(([A-Z]+)\)", (ROOT / "Makefile").read_text()))  # our ARGS, say
     own = [k for k in os.environ if not k.startswith(("MAKE", "MFLAGS")) and k not in given]
     environ = {k: os.environ[k] for k in own}
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True)
