@@ -61,7 +61,10 @@ class Blob:
         self._left -= size
         if start + size > self.size or self._left < 0:
             raise WireError("a tensor's bytes are missing, or are another's")
-        return bytearray(self._data[start : start + size])
+        taken = bytearray(self._data[start : start + size])
+        if not self._left:
+            self._data = memoryview(b"")  # the answer may take long
+        return taken
 
 
 class Channel:
@@ -71,14 +74,19 @@ class Channel:
         self._socket = connection
 
     def send(self, message: object, blobs: list[bytes], deadline: float | None = None) -> None:
-        """Send a message; the other side must take it by `deadline`, a time.monotonic()."""
+        """Send a message; the other side must take it by `deadline`, a time.monotonic().
+
+        `blobs` is emptied: the answer may take long.
+        """
         text = json.dumps(message).encode()
         size = sum(map(len, blobs))
         if len(text) > MAX_JSON or size > MAX_TENSORS:
             raise WireError(f"a message of {len(text) + size} bytes is too large to cross")
         try:
-            self._wait_until(deadline)
-            self._socket.sendall(HEADER.pack(len(text), size) + text + b"".join(blobs))
+            blobs.insert(0, HEADER.pack(len(text), size) + text)
+            while blobs:  # joined they would be there twice
+                self._wait_until(deadline)
+                self._socket.sendall(blobs.pop(0))
         except TimeoutError as error:
             raise TooSlow from error
         except OSError as error:
